@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Installs what building and testing Tidewire needs. The one place that names system packages; Python packages stand in
+# scripts/requirements*.txt. Safe to run again: when all is there it takes a fraction of a second and touches nothing.
+#
+#   scripts/setup.sh                 system packages and .venv
+#   scripts/setup.sh --with GROUP    also scripts/requirements-GROUP.txt (repeatable)
+#   scripts/setup.sh --no-system     only .venv (no root, no sudo)
+#
+# Debian 12: works as it is. Ubuntu 24.04: the same package names. Ubuntu 22.04: its compiler of choice is g++ 12 (installed
+# here) and it may lack libcpp-httplib-dev; then put the single header httplib.h (cpp-httplib 0.11 or later) into
+# /usr/local/include first, and this script takes that.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+groups=()
+system=1
+while (($#)); do
+  case "$1" in
+    --with) groups+=("${2:?--with needs a group}"); shift 2 ;;
+    --no-system) system=0; shift ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "setup.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
+  esac
+done
+
+packages=(
+  # compiler and build
+  build-essential cmake ninja-build ccache pkg-config patchelf
+  # libraries
+  libasio-dev libflatbuffers-dev flatbuffers-compiler libspdlog-dev libfmt-dev libcli11-dev libhwloc-dev libxxhash-dev
+  nlohmann-json3-dev libcpp-httplib-dev libssl-dev
+  # tests, benchmarks, style
+  libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy
+  python3 python3-venv python3-dev
+  # shaped links and references for figures
+  iproute2 nftables iperf3
+)
+
+release="$(. /etc/os-release 2>/dev/null && echo "${ID:-unknown} ${VERSION_ID:-}")"
+case "$release" in
+  "debian 12" | "ubuntu 24.04") ;;
+  "ubuntu 22.04") packages+=(g++-12) ;;
+  *) echo "setup.sh: $release is not a release that is looked after (Debian 12, Ubuntu 22.04, 24.04); trying its packages" >&2 ;;
+esac
+
+installed() { # package
+  if [[ "$1" == libcpp-httplib-dev && -e /usr/local/include/httplib.h ]]; then return 0; fi
+  [[ " $have " == *" $1 "* ]]
+}
+
+install_system() {
+  have="$(dpkg-query -W -f '${Package}|${db:Status-Status} ' "${packages[@]}" 2>/dev/null | tr ' ' '\n' |
+    sed -n 's/|installed$//p' | sort -u | tr '\n' ' ')" || true
+  local missing=() package
+  for package in "${packages[@]}"; do installed "$package" || missing+=("$package"); done
+  ((${#missing[@]})) || return 0
+
+  local sudo=()
+  if [[ "$(id -u)" != 0 ]]; then
+    command -v sudo >/dev/null || {
+      echo "setup.sh: missing: ${missing[*]}; install them as root, or run this script as root or with sudo" >&2
+      exit 1
+    }
+    sudo=(sudo)
+  fi
+  echo "setup.sh: installing ${missing[*]}"
+  "${sudo[@]}" apt-get update -qq
+  local unknown=()
+  for package in "${missing[@]}"; do
+    apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [^(]' || unknown+=("$package")
+  done
+  if ((${#unknown[@]})); then
+    echo "setup.sh: $release has no package ${unknown[*]}" >&2
+    [[ " ${unknown[*]} " != *" libcpp-httplib-dev "* ]] ||
+      echo "setup.sh: put cpp-httplib's single header httplib.h (0.11 or later) into /usr/local/include and run this again" >&2
+    exit 1
+  fi
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_python() {
+  local files=(scripts/requirements.txt) group
+  for group in "${groups[@]}"; do
+    [[ -f "scripts/requirements-$group.txt" ]] || { echo "setup.sh: no scripts/requirements-$group.txt" >&2; exit 2; }
+    files+=("scripts/requirements-$group.txt")
+  done
+  if [[ ! -x .venv/bin/python ]] || ! .venv/bin/python -c '' 2>/dev/null; then
+    rm -rf .venv
+    python3 -m venv .venv
+  fi
+  local file stamp
+  for file in "${files[@]}"; do
+    stamp=".venv/.stamp-$(basename "$file")-$( (cat "$file"; .venv/bin/python -V) | sha256sum | cut -c1-16)"
+    [[ -e "$stamp" ]] && continue
+    echo "setup.sh: Python packages of $file"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$file"
+    rm -f ".venv/.stamp-$(basename "$file")-"*
+    touch "$stamp"
+  done
+}
+
+((system)) && install_system
+install_python
