@@ -21,6 +21,7 @@ class Model(Protocol):
     """What prefill and decode need of a model. Not thread-safe."""
 
     geometry: KvGeometry
+    prefix: int  # how many tokens encode() puts before those of the text
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a text, including what the model wants at its beginning."""
@@ -50,6 +51,7 @@ class TinyModel:
 
     LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, INNER, VOCABULARY = 8, 256, 4, 2, 64, 704, 256
     ROPE_BASE = 10_000.0
+    prefix = 0
 
     def __init__(self, seed: int = 20_260):
         self.geometry = KvGeometry(self.LAYERS, self.KV_HEADS, self.HEAD_DIM)
