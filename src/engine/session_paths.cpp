@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Channels: which to open, which carries the next slice, what a lost one leaves behind.
+#include <algorithm>
+
+#include "engine/session.h"
+
+namespace tidewire::engine {
+namespace {
+constexpr Nanos kFirstRetry = 100 * kMillisecond;
+constexpr Nanos kLastRetry = 5 * kSecond;
+
+Nanos retry_delay(uint32_t failures) {
+  return std::min(kLastRetry, kFirstRetry << std::min(failures, 10u));
+}
+}  // namespace
+
+void Session::plan_paths() {
+  for (TransportState& transport : transports_) {
+    transport.paths.clear();
+    for (const auto& [local, remote] : transport.traits.pairs(*record_))
+      for (uint32_t lane = 0; lane < transport.traits.lanes_per_pair; ++lane) transport.paths.push_back({local, remote});
+  }
+}
+
+bool Session::alive(uint32_t t) const {
+  return std::any_of(transports_[t].paths.begin(), transports_[t].paths.end(), [](const Path& path) { return path.channel != 0; });
+}
+
+uint32_t Session::up_channels(uint32_t t) const {
+  return static_cast<uint32_t>(std::count_if(channels_.begin(), channels_.end(), [t](const auto& entry) {
+    return entry.second.transport == t && entry.second.state == Channel::State::kUp;
+  }));
+}
+
+std::optional<uint32_t> Session::next_level(uint32_t level) const {
+  for (uint32_t t = level + 1; t < transports_.size(); ++t)
+    if (!transports_[t].paths.empty()) return t;
+  return std::nullopt;
+}
+
+void Session::open_paths(uint32_t t, Nanos now, Actions& actions) {
+  for (size_t index = 0; index < transports_[t].paths.size(); ++index) {
+    Path& path = transports_[t].paths[index];
+    if (path.channel != 0 || now < path.retry_at) continue;
+    path.channel = next_channel_++;
+    channels_[path.channel] = Channel{t, index};
+    actions.push_back(OpenChannel{path.channel, t, path.local_rail, path.remote_rail, now + options_.connect_timeout, *record_});
+  }
+}
+
+// The channel with room whose queue will be empty first.
+Session::Channel* Session::pick(uint32_t t, ChannelId& id) {
+  Channel* best = nullptr;
+  double best_time = 0;
+  double fastest = 1;
+  for (const auto& [_, channel] : channels_)
+    if (channel.transport == t) fastest = std::max(fastest, channel.rate);
+  for (const Path& path : transports_[t].paths) {
+    const auto found = channels_.find(path.channel);
+    if (found == channels_.end()) continue;
+    Channel& channel = found->second;
+    if (channel.state != Channel::State::kUp || channel.in_flight >= transports_[t].traits.window_bytes) continue;
+    const double time = static_cast<double>(channel.in_flight + options_.least_slice) / (channel.rate == 0 ? fastest : channel.rate);
+    if (!best || time < best_time) {
+      best = &channel;
+      best_time = time;
+      id = path.channel;
+    }
+  }
+  return best;
+}
+
+void Session::post_next(uint32_t t, ChannelId id, Channel& channel, Nanos now, Actions& actions) {
+  TransportState& transport = transports_[t];
+  const JobPtr job = transport.queue.front();
+  auto slice = std::make_shared<JobSlice>();
+  slice->opcode = job->opcode;
+  const SliceLimits limits{slice_bytes(job->rest_bytes, up_channels(t), options_.least_slice, transport.traits.slice_bytes),
+                           transport.traits.slice_pieces};
+  while (slice->bytes == 0 && !job->retries.empty()) {
+    cut_slice(*job, job->retries.front(), limits, *slice);
+    if (job->retries.front().empty()) job->retries.pop_front();
+  }
+  if (slice->bytes == 0) cut_slice(*job, job->rest, limits, *slice);
+  if (job->retries.empty() && job->rest.empty()) dequeue(job);
+  if (slice->bytes == 0) return;
+  job->rest_bytes -= std::min(job->rest_bytes, slice->bytes);
+  slice->id = next_slice_++;
+  slice->job = job;
+  slice->posted = now;
+  if (!job->posted) {
+    job->posted = true;
+    job->first_post = now;
+    for (uint64_t i = 0; i < job->count; ++i) {
+      uint8_t waiting = TW_STATE_WAITING;
+      job->transfers[i].state.compare_exchange_strong(waiting, TW_STATE_PENDING, std::memory_order_relaxed);
+    }
+  }
+  ++job->in_flight;
+  channel.in_flight += slice->bytes;
+  channel.slices.emplace(slice->id, slice);
+  actions.push_back(PostSlice{id, t, std::move(slice)});
+  // Jobs take turns, so that a small one does not wait for the whole of a large one.
+  if (job->queued && transport.queue.size() > 1) {
+    transport.queue.pop_front();
+    transport.queue.push_back(job);
+  }
+}
+
+void Session::dispatch(Nanos now, Actions& actions) {
+  if (state_ != State::kReady || stopped_) return;
+  for (uint32_t t = 0; t < transports_.size(); ++t) {
+    TransportState& transport = transports_[t];
+    if (transport.queue.empty() && (victims_.empty() || !transport.traits.needs_revocation)) continue;
+    open_paths(t, now, actions);
+    if (!alive(t)) {
+      // Nothing to hope for now: the next transport takes over, if there is one.
+      const auto level = next_level(t);
+      if (!level && transport.paths.empty() && !transport.queue.empty() && t + 1 == transports_.size()) {
+        const Status why = Status::error(Code::kUnreachable, "no transport of this engine reaches peer {}: it offers {} rails, none "
+                                         "of a kind (and address family) in common", options_.peer_name, record_->rails.size());
+        while (!transport.queue.empty()) {
+          const JobPtr job = transport.queue.front();
+          stop_job(job, Code::kUnreachable, why, now, actions);
+        }
+        return;
+      }
+      if (level || transport.paths.empty()) {
+        while (!transport.queue.empty()) {
+          const JobPtr job = transport.queue.front();
+          dequeue(job);
+          job->level = level ? *level : t + 1;
+          if (!transport.paths.empty()) ++fallbacks_;
+          enqueue(job, /*front=*/false);
+        }
+      }
+      continue;
+    }
+    ChannelId id = 0;
+    while (!transport.queue.empty()) {
+      Channel* channel = pick(t, id);
+      if (!channel) break;
+      post_next(t, id, *channel, now, actions);
+    }
+  }
+  check_contact(now, actions);
+}
+
+void Session::channel_up(ChannelId id, Nanos now, Actions& actions) {
+  const auto found = channels_.find(id);
+  if (found == channels_.end() || found->second.state != Channel::State::kOpening) return;
+  found->second.state = Channel::State::kUp;
+  last_contact_ = now;
+  TransportState& transport = transports_[found->second.transport];
+  if (found->second.path < transport.paths.size()) transport.paths[found->second.path].failures = 0;
+  assign_revocations(actions);
+  dispatch(now, actions);
+}
+
+void Session::lose_channel(ChannelId id, Channel channel, const Status& why, Nanos now, Actions& actions) {
+  TransportState& transport = transports_[channel.transport];
+  for (Path& path : transport.paths) {
+    if (path.channel != id) continue;
+    path.channel = 0;
+    // A connection closed because it idled may be opened again at once.
+    if (why.code() == Code::kClosed) break;
+    path.retry_at = now + (channel.state == Channel::State::kOpening || path.failures > 0 ? retry_delay(path.failures) : 0);
+    ++path.failures;
+    transport.last_error = why;
+  }
+  for (auto& [_, victim] : victims_)
+    if (victim.via == id) victim.via = 0;
+  if (transport.traits.needs_revocation && !channel.void_instance) {
+    for (const auto& [_, slice] : channel.slices) {
+      if (slice->opcode != transport::Opcode::kWrite || !slice->job->victims.insert(id).second) continue;
+      Victim& victim = victims_[id];
+      victim.transport = channel.transport;
+      victim.jobs.push_back(slice->job);
+    }
+  }
+  // In the order of their posting, so that a retry keeps the order of the transfers.
+  std::vector<JobSlicePtr> slices;
+  for (auto& [_, slice] : channel.slices) slices.push_back(slice);
+  std::sort(slices.begin(), slices.end(), [](const JobSlicePtr& a, const JobSlicePtr& b) { return a->id < b->id; });
+  for (const JobSlicePtr& slice : slices) give_back(slice, now, actions);
+}
+
+void Session::channel_down(ChannelId id, const Status& why, const InstanceId& seen, Nanos now, Actions& actions) {
+  const auto found = channels_.find(id);
+  if (found == channels_.end()) return;
+  Channel channel = std::move(found->second);
+  channels_.erase(found);
+  const bool other_instance = seen != InstanceId{} && record_ && seen != record_->instance;
+  if (!why.ok() && why.code() != Code::kClosed && why.code() != Code::kCanceled) last_error_ = why;
+  channel.void_instance |= other_instance;
+  lose_channel(id, std::move(channel), why, now, actions);
+  if (stopped_) return;
+  if (other_instance && state_ == State::kReady) {
+    restarted(now, actions);
+    state_ = State::kFetching;
+    fetch(now, actions);
+    return;
+  }
+  if (why.code() == Code::kUnauthenticated || why.code() == Code::kProtocol) {
+    peer_failed(why, now, actions);
+    return;
+  }
+  assign_revocations(actions);
+  dispatch(now, actions);
+}
+
+void Session::revoked(ChannelId id, Nanos now, Actions& actions) {
+  const auto found = victims_.find(id);
+  if (found == victims_.end()) return;
+  const std::vector<JobPtr> jobs = std::move(found->second.jobs);
+  victims_.erase(found);
+  for (const JobPtr& job : jobs) {
+    job->victims.erase(id);
+    finish_if_done(job, actions);
+  }
+  dispatch(now, actions);
+}
+
+void Session::assign_revocations(Actions& actions) {
+  for (auto& [id, victim] : victims_) {
+    if (victim.via != 0) continue;
+    for (const auto& [via, channel] : channels_) {
+      if (channel.transport != victim.transport || channel.state != Channel::State::kUp) continue;
+      victim.via = via;
+      actions.push_back(RevokeChannel{via, id, victim.transport});
+      break;
+    }
+  }
+}
+
+void Session::drop_victims(Actions& actions) {
+  const std::map<ChannelId, Victim> victims = std::move(victims_);
+  victims_.clear();
+  for (const auto& [id, victim] : victims) {
+    for (const JobPtr& job : victim.jobs) {
+      job->victims.erase(id);
+      finish_if_done(job, actions);
+    }
+  }
+}
+
+void Session::close_all(const Status& why, bool instance_gone, Actions& actions) {
+  for (auto& [id, channel] : channels_) {
+    channel.void_instance |= instance_gone;
+    if (channel.state == Channel::State::kClosing) continue;
+    channel.state = Channel::State::kClosing;
+    actions.push_back(CloseChannel{id, channel.transport, why});
+  }
+  for (TransportState& transport : transports_)
+    for (Path& path : transport.paths) path.channel = 0;
+}
+
+}  // namespace tidewire::engine
