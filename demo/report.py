@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,29 +14,48 @@ class Progress:
     """A bar on standard error where that is a terminal, otherwise a line a step. Context manager."""
 
     WIDTH = 28
+    REFRESH_SECONDS = 0.5
 
-    def __init__(self, steps: int):
-        self._steps, self._done = steps, 0
+    def __init__(self, cost: float):
+        """cost: of all steps together, in any unit."""
+        self._cost, self._done, self._running = cost, 0.0, 0.0
+        self._what = ""
         self._begin = time.monotonic()
         self._terminal = sys.stderr.isatty()
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
+        if self._terminal:
+            self._ticker.start()
         return self
 
     def __exit__(self, *_) -> None:
+        self._ended.set()
         if self._terminal:
+            self._ticker.join()
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
-    def step(self, what: str) -> None:
-        """Says what begins now; the step before it is done."""
-        seconds = time.monotonic() - self._begin
+    def step(self, what: str, cost: float) -> None:
+        """Says what begins now and what it costs; the step before it is done."""
+        self._done += self._running
+        self._what, self._running = what, cost
         if self._terminal:
-            filled = self.WIDTH * self._done // self._steps
-            bar = "#" * filled + "." * (self.WIDTH - filled)
-            print(f"\r\033[K[{bar}] {seconds:4.0f} s  {what}", end="", file=sys.stderr, flush=True)
+            self._draw()
         else:
-            print(f"[{self._done + 1}/{self._steps}] {seconds:4.0f} s  {what}", file=sys.stderr, flush=True)
-        self._done += 1
+            print(f"{self._done / self._cost:4.0%} {self._seconds():4.0f} s  {what}", file=sys.stderr, flush=True)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _draw(self) -> None:
+        filled = min(self.WIDTH, int(self.WIDTH * self._done / self._cost))
+        bar = "#" * filled + "." * (self.WIDTH - filled)
+        print(f"\r\033[K[{bar}] {self._seconds():4.0f} s  {self._what}", end="", file=sys.stderr, flush=True)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(self.REFRESH_SECONDS):
+            self._draw()
 
 
 @dataclass

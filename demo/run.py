@@ -72,10 +72,11 @@ def run(arguments: argparse.Namespace) -> bool:
     rows, texts = [], []
     options = [f"--model={arguments.model}", f"--protocol={arguments.protocol}"]
     options += [f"--pool-tokens={arguments.pool_tokens}", f"--host={arguments.host}"]
-    with Progress(2 + 2 * len(arguments.lengths)) as progress:
-        progress.step(f"loading the model {arguments.model}")
+    start_cost = 300  # loading and starting take about as long as computing so many tokens
+    with Progress(2 * start_cost + 2 * sum(arguments.lengths)) as progress:
+        progress.step(f"loading the model {arguments.model}", start_cost)
         model = load_model(arguments.model)
-        progress.step("starting the decode and the prefill process")
+        progress.step("starting the decode and the prefill process", start_cost)
         with Child("demo.decode", options) as decode, Child("demo.prefill", options) as prefill:
             hello = decode.receive()
             prefill.receive()
@@ -83,9 +84,9 @@ def run(arguments: argparse.Namespace) -> bool:
             split(prefill, decode, hello, 0, prompt_tokens(model, min(64, max(arguments.lengths))), 2)
             for number, length in enumerate(arguments.lengths):
                 tokens = prompt_tokens(model, length, number)
-                progress.step(f"{length:,} tokens in one process")
+                progress.step(f"{length:,} tokens in one process", length)
                 expected = reference(model, tokens, arguments.new_tokens)
-                progress.step(f"{length:,} tokens in two processes")
+                progress.step(f"{length:,} tokens in two processes", length)
                 sent, made, seconds = split(prefill, decode, hello, number + 1, tokens, arguments.new_tokens)
                 rows.append(
                     Row(
@@ -105,11 +106,11 @@ def run(arguments: argparse.Namespace) -> bool:
     print(f"\n{title}\n\n{table(rows)}\n")
     for length, tail, expected, got in texts:
         if arguments.model == "gemma":
-            print(f"{length:,} tokens: … {model.decode(tail)!r}\n    -> {model.decode(got)!r}")
+            print(f"{length:,} tokens: … {model.decode(tail)!r}\n    -> {model.decode(got)!r}\n")
         if got != expected:
             print(f"{length:,} tokens: one process generates {expected}\n    two generate {got}")
     plot(rows, title, arguments.plot)
-    print(f"\nplot: {arguments.plot}")
+    print(f"plot: {arguments.plot}")
     return all(row.tokens_equal and row.bytes_equal for row in rows)
 
 
