@@ -64,6 +64,9 @@ struct Job {
   const Nanos deadline;
   std::weak_ptr<Owner> owner;
   uint64_t bytes = 0;  // of all transfers
+  // The channel that got the last slice: what a waiter drives.
+  std::atomic<transport::ChannelId> hot_channel{0};
+  std::atomic<transport::Transport*> hot_transport{nullptr};
 
   // The session's, under the peer's lock.
   Range rest;

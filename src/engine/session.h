@@ -40,6 +40,8 @@ struct TransportTraits {
   uint64_t slice_bytes = 1 << 20;
   uint64_t slice_pieces = 4096;
   uint64_t window_bytes = 8 << 20;
+  // Told of each slice that a rail completed, for metrics; may be empty. Must be quick: called under the peer's lock.
+  std::function<void(uint32_t local_rail, transport::Opcode, uint64_t bytes, Nanos elapsed)> on_slice;
 };
 
 struct SessionOptions {

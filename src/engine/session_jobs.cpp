@@ -210,6 +210,9 @@ void Session::slice_done(ChannelId id, const JobSlicePtr& slice, const Status& s
       channel.rate = channel.rate == 0 ? rate : 0.8 * channel.rate + 0.2 * rate;
     }
     --job->in_flight;
+    const TransportState& transport = transports_[channel.transport];
+    if (transport.traits.on_slice && channel.path < transport.paths.size())
+      transport.traits.on_slice(transport.paths[channel.path].local_rail, job->opcode, slice->bytes, now - slice->posted);
     count_done(*job, slice->range);
     finish_if_done(job, actions);
   } else {
