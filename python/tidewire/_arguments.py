@@ -70,7 +70,9 @@ def _convert(values: Any, name: str) -> array:
 def _from_numpy(values: Any, interface: dict[str, Any], name: str) -> Numbers:
     kind = interface["typestr"]
     if kind[1] not in "iu":
-        raise TypeError(f"{name}: an array of {kind} is no list of integers; register it and pass the Region for its data")
+        raise TypeError(
+            f"{name}: an array of {kind} is no list of integers; register it and pass the Region for its data"
+        )
     if len(interface["shape"]) == 0:
         return _from_array(_convert((int(values),), name))
     if len(interface["shape"]) != 1:

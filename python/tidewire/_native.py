@@ -155,7 +155,9 @@ def _load() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise ImportError(f"can't load {path}: {error} (Tidewire needs Linux x86_64 with glibc 2.34 or newer)") from None
+        raise ImportError(
+            f"can't load {path}: {error} (Tidewire needs Linux x86_64 with glibc 2.34 or newer)"
+        ) from None
     for name, arguments in PROTOTYPES.items():
         try:
             function = getattr(library, name)

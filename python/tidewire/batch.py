@@ -80,7 +80,9 @@ class Batch:
         """
         end = None if timeout is None else time.monotonic_ns() + _native.to_nanoseconds(timeout, 0)
         while self._status is None:
-            slice_ns = _native.WAIT_SLICE_NS if end is None else max(0, min(_native.WAIT_SLICE_NS, end - time.monotonic_ns()))
+            slice_ns = (
+                _native.WAIT_SLICE_NS if end is None else max(0, min(_native.WAIT_SLICE_NS, end - time.monotonic_ns()))
+            )
             if not self._refresh(slice_ns) and end is not None and time.monotonic_ns() >= end:
                 raise WaitTimeoutError(f"the batch is still running after {timeout} s")
         return self._outcome()
@@ -236,5 +238,3 @@ def _to_status(raw: Any) -> BatchStatus:
 def _resolve(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-

@@ -89,7 +89,7 @@ class Engine:
 
     @property
     def address(self) -> str:
-        """"host:port" ("[v6]:port"): what peers pass to ``open``."""
+        """ "host:port" ("[v6]:port"): what peers pass to ``open``."""
         return self._address
 
     @property
@@ -105,7 +105,9 @@ class Engine:
     def status(self) -> dict[str, Any]:
         """Everything that ``tidewire status`` shows: peers, rails, regions, work in flight, last errors."""
         handle = self._live()
-        code, text = _native.read_text(lambda out, size, needed: _native.lib.tw_engine_status_json(handle, out, size, needed))
+        code, text = _native.read_text(
+            lambda out, size, needed: _native.lib.tw_engine_status_json(handle, out, size, needed)
+        )
         check(code)
         return json.loads(text)
 
@@ -170,7 +172,7 @@ class Engine:
         """Registers all of ``objects`` or none; the error names the one at fault. See :meth:`register`."""
         handle = self._live()
         if permission not in _PERMISSIONS:
-            raise InvalidArgumentError(f'permission must be one of {", ".join(_PERMISSIONS)}, not {permission!r}')
+            raise InvalidArgumentError(f"permission must be one of {', '.join(_PERMISSIONS)}, not {permission!r}")
         things = list(objects)
         spans = [describe(obj) for obj in things]
         for index, span in enumerate(spans):
@@ -183,10 +185,11 @@ class Engine:
         regions: dict[int, Region] = {}
         try:
             for place, indices in _by_location(spans, location).items():
-                ranges = (_native.Range * len(indices))(*((spans[i].address, spans[i].nbytes) for i in indices))
+                listed = [_native.Range(spans[i].address, spans[i].nbytes) for i in indices]
+                ranges = (_native.Range * len(listed))(*listed)
                 check(
                     _native.lib.tw_register_many(
-                        handle, ranges, len(indices), text_argument(place, "location"), _PERMISSIONS[permission]
+                        handle, ranges, len(listed), text_argument(place, "location"), _PERMISSIONS[permission]
                     )
                 )
                 regions.update((i, Region(self, things[i], spans[i], permission)) for i in indices)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One exception class for each code of the C interface.
 
-Every failure of the engine raises a subclass of :class:`Error`. ``.code`` is the :class:`Code`, ``str(error)`` names the
-thing, its value and the remedy. Where Python has a class of that meaning the subclass is one of it too, so that
+Every failure of the engine raises a subclass of :class:`Error`. ``.code`` is the :class:`Code`, ``str(error)`` names
+the thing, its value and the remedy. Where Python has a class of that meaning the subclass is one of it too, so that
 ``except ConnectionError`` and ``except TimeoutError`` do what they say.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Optional
 from . import _native
 
 if TYPE_CHECKING:
-    from .engine import BatchStatus
+    from .batch import BatchStatus
 
 
 class Code(enum.IntEnum):
