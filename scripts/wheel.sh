@@ -58,6 +58,7 @@ for package in tidewire mooncake; do
   mkdir "$stage/$package/$package"
   cp "$root/python/$package/"*.py "$root/python/$package/py.typed" "$stage/$package/$package/"
 done
+cp "$root/python/_tidewire_program.py" "$stage/tidewire/"
 mkdir "$stage/tidewire/tidewire/bin"
 install -m 755 "$library" "$stage/tidewire/tidewire/libtidewire.so"
 install -m 755 "$program" "$stage/tidewire/tidewire/bin/tidewire"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tidewire`` runs the program ``tidewire``."""
 
-from ._program import main
+from _tidewire_program import main
 
 main()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console command ``tidewire``: replaces this process by the program that the wheel (or the build) holds."""
+"""The console command ``tidewire``: replaces this process by the program that the wheel (or the build) holds.
+
+Outside of the package, so that ``tidewire doctor`` starts even where the library can't be loaded.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from pathlib import Path
 
 
 def program_path() -> Path:
-    """The program: beside this package (a wheel), else ``build/bin`` of a source tree."""
-    package = Path(__file__).resolve().parent
-    candidates = [package / "bin" / "tidewire", package.parent.parent / "build" / "bin" / "tidewire"]
+    """The program: in the package (a wheel), else ``build/bin`` of a source tree."""
+    here = Path(__file__).resolve().parent
+    candidates = [here / "tidewire" / "bin" / "tidewire", here.parent / "build" / "bin" / "tidewire"]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
