@@ -23,8 +23,8 @@ struct TransferSpec {
   uint64_t local;
   uint64_t remote;
   uint64_t length;
-  std::shared_ptr<Peer> peer;  // null: the transfer is INVALID
-  Code bad = Code::kOk;        // a bad argument found by the caller: the transfer fails with it
+  std::shared_ptr<Peer> peer;  // null only with `bad`
+  Status bad;                  // a bad argument that the caller found: this transfer fails with it
 };
 
 class Batch : public Job::Owner, public std::enable_shared_from_this<Batch> {

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Start, memory, stop. Peers and transfers are in engine_transfers.cpp, what is shown in engine_status.cpp.
+#include "engine/engine.h"
+
+#include <pthread.h>
+
+#include "base/fork_guard.h"
+#include "base/log.h"
+#include "topology/machine.h"
+#include "topology/rails.h"
+
+namespace tidewire::engine {
+namespace {
+constexpr Nanos kCloseTime = kSecond;
+}
+
+Engine::Engine(Settings settings)
+    : settings_(std::move(settings)),
+      fork_generation_(tidewire::fork_generation()),
+      instance_(make_instance_id()),
+      transfers_completed_(&metrics_.counter("tidewire_transfers_total", "Transfers that became terminal", {{"result", "completed"}})),
+      transfers_failed_(&metrics_.counter("tidewire_transfers_total", "Transfers that became terminal", {{"result", "failed"}})),
+      batch_seconds_(&metrics_.histogram("tidewire_batch_seconds", "Time from submission to the terminal state of a batch")) {}
+
+Engine::~Engine() { close(); }
+
+Result<std::shared_ptr<Engine>> Engine::create(const EngineOptions& options) {
+  TW_ASSIGN_OR_RETURN(Settings settings, Settings::load(options.settings));
+  std::shared_ptr<Engine> engine(new Engine(std::move(settings)));
+  const Status status = engine->start(options);
+  if (!status.ok()) {
+    engine->close();
+    return status;
+  }
+  return engine;
+}
+
+Status Engine::start(const EngineOptions& options) {
+  TW_ASSIGN_OR_RETURN(secret_, load_secret(settings_.secret_file));
+  TW_ASSIGN_OR_RETURN(const control::HostPort local, control::parse_address(options.local_name));
+  local_name_ = options.local_name;
+  const topology::Machine machine = topology::discover_machine();
+  std::vector<std::string> infiniband;
+  for (const auto& device : machine.infiniband_devices) infiniband.push_back(device.name);
+  TW_ASSIGN_OR_RETURN(const Protocol protocol, choose_protocol(options.protocol, settings_, infiniband));
+  if (!protocol.note.empty()) {
+    log::warn("protocol_fallback", "{}", protocol.note);
+    metrics_.counter("tidewire_protocol_fallbacks_total", "Times that an asked-for protocol was replaced").add();
+  }
+  names_are_addresses_ = options.metadata.empty() || options.metadata == "P2PHANDSHAKE";
+  TW_ASSIGN_OR_RETURN(metadata_, metadata::Metadata::connect(options.metadata.empty() ? "P2PHANDSHAKE" : options.metadata,
+                                                             settings_.connect_timeout));
+
+  // Device names of RDMA NICs mean nothing to TCP: after a fall-back the advertised address's interface is the rail.
+  const std::vector<std::string> devices = protocol.fell_back ? std::vector<std::string>{} : split_devices(options.devices);
+  control::Options node_options;
+  node_options.advertised = local.host;
+  node_options.port = local.port;
+  node_options.instance = instance_;
+  node_options.secret = secret_;
+  node_options.settings = settings_;
+  std::vector<topology::RailAddress> rails;
+  if (protocol.tcp && !devices.empty()) {
+    TW_ASSIGN_OR_RETURN(rails, topology::choose_rails(machine, local.host, devices));
+    for (const topology::RailAddress& rail : rails) node_options.rail_addresses.push_back(rail.address);
+  }
+  TW_ASSIGN_OR_RETURN(node_, control::Node::start(std::move(node_options), *this));
+
+  if (protocol.shm) {
+    auto shm = std::make_unique<transport::ShmTransport>(
+        regions_, transport::LocalIdentity{instance_, node_->advertised_address(), secret_}, settings_, events_);
+    shm_ = shm.get();
+    transports_.push_back(std::move(shm));
+  }
+  if (protocol.tcp) {
+    const std::vector<std::string> listening = node_->rail_addresses();
+    std::vector<RailRecord> records;
+    if (rails.empty()) {
+      records.push_back({"tcp", topology::interface_of(machine, listening[0]), listening[0], 0});
+    }
+    for (size_t i = 0; i < rails.size(); ++i)
+      records.push_back({"tcp", rails[i].interface, listening[i + 1], rails[i].bits_per_second});
+    auto dial = [this](const std::string& local_address, const std::string& remote_address, const InstanceId& expected,
+                       uint64_t channel, Nanos deadline, std::function<void(Status, UniqueFd, InstanceId)> done) {
+      node_->dial_data(local_address, remote_address, expected, channel, deadline,
+                       [done = std::move(done)](control::Node::DataConnection connection) {
+                         done(std::move(connection.status), std::move(connection.socket), connection.seen);
+                       });
+    };
+    auto tcp = std::make_unique<transport::TcpTransport>(regions_, settings_, events_, std::move(dial), std::move(records));
+    tcp_ = tcp.get();
+    transports_.push_back(std::move(tcp));
+  }
+  record_.protocol_version = control::kProtocolVersion;
+  record_.instance = instance_;
+  record_.name = node_->advertised_address();
+  record_.process_id = static_cast<uint32_t>(getpid());
+  if (shm_) {
+    record_.host_id = transport::host_id();
+    record_.same_host_socket = shm_->socket_name();
+  }
+  for (const auto& transport : transports_)
+    for (RailRecord& rail : transport->rails()) record_.rails.push_back(std::move(rail));
+  no_peer_ = std::make_shared<Peer>(static_cast<Peer::Host&>(*this), "(no peer)", SessionOptions{}, std::vector<TransportTraits>{}, 0);
+  started_.store(true, std::memory_order_release);
+
+  if (!names_are_addresses_) {
+    resolver_ = std::thread([this] { resolver_loop(); });
+    pthread_setname_np(resolver_.native_handle(), "tw-resolver");
+    TW_RETURN_IF_ERROR(metadata_->publish(local_name_, node_->advertised_address(), instance_));
+  }
+  serve_metrics(settings_.metrics, metrics_, &metrics_server_);
+  status_socket_ = std::make_unique<StatusSocket>([this] { return status_json(); });
+  const Status status = status_socket_->start();
+  if (!status.ok()) log::info("status_socket", "code={} text=\"{}\"", code_name(status.code()), status.message());
+  return {};
+}
+
+void Engine::close() {
+  std::lock_guard lock(close_mutex_);
+  if (closed_.exchange(true)) return;
+  const Nanos until = monotonic_now() + kCloseTime;
+  const std::vector<PeerPtr> peers = all_peers();
+  for (const PeerPtr& peer : peers) peer->shut_down(Status(Code::kClosed, "the engine is closing"));
+  for (const PeerPtr& peer : peers) peer->wait_idle(until);
+  if (!names_are_addresses_ && node_) (void)metadata_->withdraw(local_name_, instance_);
+  if (status_socket_) status_socket_->stop();
+  metrics_server_.stop();
+  {
+    std::lock_guard resolver_lock(resolver_mutex_);
+    resolver_stop_ = true;
+  }
+  resolver_wake_.notify_all();
+  if (resolver_.joinable()) resolver_.join();
+  // The control plane first: it says goodbye, so that peers see a close and not a broken connection.
+  if (node_) node_->stop();
+  for (const auto& transport : transports_) transport->stop();
+  regions_.clear();
+  inbox_filled_.notify_all();
+}
+
+Status Engine::check_open() const {
+  if (closed_.load(std::memory_order_acquire)) return Status(Code::kClosed, "the engine is closed");
+  return {};
+}
+
+Status Engine::register_memory(uint64_t address, uint64_t length, const std::string& location, Permission permission) {
+  TW_RETURN_IF_ERROR(check_open());
+  return regions_.add(address, length, location, permission);
+}
+
+Status Engine::register_many(const std::vector<RegionTable::Range>& ranges, const std::string& location, Permission permission) {
+  TW_RETURN_IF_ERROR(check_open());
+  return regions_.add_many(ranges, location, permission);
+}
+
+Status Engine::unregister_memory(uint64_t address) {
+  TW_RETURN_IF_ERROR(check_open());
+  return regions_.remove(address);
+}
+
+Status Engine::unregister_many(const std::vector<uint64_t>& addresses) {
+  TW_RETURN_IF_ERROR(check_open());
+  return regions_.remove_many(addresses);
+}
+
+Result<uint64_t> Engine::allocate(uint64_t length, const std::string& location) {
+  TW_RETURN_IF_ERROR(check_open());
+  TW_ASSIGN_OR_RETURN(const PoolAllocation allocation, pool_.allocate(length, location));
+  const Status status =
+      regions_.add(allocation.address, allocation.length, allocation.location, Permission::kReadWrite, allocation.backing);
+  if (!status.ok()) {
+    (void)pool_.free(allocation.address);
+    return status;
+  }
+  return allocation.address;
+}
+
+Status Engine::free(uint64_t address) {
+  // Also after close: the memory stays usable by its owner until it is freed here or with the engine.
+  if (check_open().ok()) TW_RETURN_IF_ERROR(regions_.remove(address));
+  return pool_.free(address);
+}
+
+Status Engine::copy(uint64_t registered, void* memory, uint64_t length, bool to_registered) {
+  TW_RETURN_IF_ERROR(check_open());
+  if (length == 0) return {};
+  RangeHold hold;
+  TW_RETURN_IF_ERROR(regions_.use(registered, length, Access::kLocal, hold));
+  Status status;
+  uint8_t* bytes = static_cast<uint8_t*>(memory);
+  hold.for_each_part(registered, length, [&](Region& region, uint64_t address, uint64_t part) {
+    if (!status.ok()) return;
+    RegionPin pin(region);
+    if (!pin.valid()) {
+      status = Status::error(Code::kNotRegistered, "region [{:#x}, +{}) was unregistered during the copy", region.address, region.length);
+    } else {
+      status = to_registered ? region.kind->copy_from_host(address, bytes, part) : region.kind->copy_to_host(bytes, address, part);
+    }
+    bytes += part;
+  });
+  return status;
+}
+
+PeerRecord Engine::local_record() {
+  // Peers may ask before the transports are up; they get an answer without rails and ask again.
+  if (started_.load(std::memory_order_acquire)) return record_;
+  PeerRecord record;
+  record.protocol_version = control::kProtocolVersion;
+  record.instance = instance_;
+  return record;
+}
+
+Result<control::FirstRegion> Engine::first_region() {
+  const std::shared_ptr<Region> region = regions_.first();
+  if (!region) return Status(Code::kNotFound, "the peer has no registered region");
+  return control::FirstRegion{region->address, region->length};
+}
+
+void Engine::on_data_connection(UniqueFd socket, control::DataHello hello) {
+  if (started_.load(std::memory_order_acquire) && tcp_)
+    tcp_->accept(std::move(socket), hello.initiator, hello.initiator_name, hello.channel, hello.rail);
+}
+
+}  // namespace tidewire::engine
