@@ -9,10 +9,9 @@ from typing import Any, Optional
 
 import tidewire
 from tidewire import Code, _native
-from tidewire._arguments import Numbers
 
 from . import _protocol
-from ._arguments import Lists, TransferNotify, to_array, to_string
+from ._arguments import Lists, TransferNotify, to_string
 
 _log = logging.getLogger("mooncake")
 _lib = _native.lib
@@ -36,7 +35,6 @@ class Core:
         self._peers: dict[str, int] = {}
         self._batches: dict[int, str] = {}  # running asynchronous batches, and whom they go to
         self._timed_out: dict[int, None] = {}
-        self._timeout_ns = 0
         self._p2p = True
 
     def _handle(self, what: str) -> int:
@@ -85,7 +83,7 @@ class Core:
         name = to_string(target, "target_hostname")
         to_string(hint, "transport_hint")
         local, remote, lengths = lists
-        options = self._options(lengths, notify)
+        options = _options(notify)
         handle = self._handle(what)
         if not handle:
             return 0
@@ -121,22 +119,6 @@ class Core:
             self._peers.pop(name, None)  # a stale handle: open the peer again, once
         return 0 if self._failed(code, f"{what} to {name}") else out.value
 
-    def _options(self, lengths: Numbers, notify: Optional[TransferNotify]) -> Any:
-        if notify is None and not self._timeout_ns:
-            return None
-        name, message = None, b""
-        if notify is not None:
-            if not isinstance(notify, TransferNotify):
-                raise TypeError(f"notify must be a TransferNotify, not {type(notify).__name__}")
-            name = to_string(notify.name, "notify.name").encode("utf-8", "surrogateescape")
-            message = to_string(notify.msg, "notify.msg").encode("utf-8", "surrogateescape")
-        deadline = self._timeout_ns + sum(to_array(lengths)) if self._timeout_ns else 0
-        return ctypes.byref(
-            _native.SubmitOptions(
-                ctypes.sizeof(_native.SubmitOptions), min(deadline, _native.NO_TIMEOUT - 1), name, message, len(message)
-            )
-        )
-
     def _finish(self, batch: int, target: str, what: str) -> int:
         """Waits for the terminal state, which the engine bounds, and frees the batch. 0 or -1."""
         status = _native.BatchStatus(state=-1)
@@ -145,9 +127,7 @@ class Core:
             code = _lib.tw_batch_wait(batch, _native.WAIT_SLICE_NS, reference)
             while code == Code.BUSY:
                 code = _lib.tw_batch_wait(batch, _native.WAIT_SLICE_NS, reference)
-        except (
-            BaseException
-        ):  # Ctrl-C between two waits: the transfer must not outlive the caller's trust in its memory
+        except BaseException:  # Ctrl-C between two waits: the transfer must not outlive the call
             _lib.tw_batch_cancel(batch)
             if self._engine is not None:
                 self._engine._orphans.append((batch, None))
@@ -197,3 +177,14 @@ class Core:
 def code_name(code: int) -> str:
     """The name of a code, for the log."""
     return (_lib.tw_code_name(code) or b"").decode("ascii", "replace")
+
+
+def _options(notify: Optional[TransferNotify]) -> Any:
+    """Options of a submission; none without a notification: the engine knows ``MC_TRANSFER_TIMEOUT`` itself."""
+    if notify is None:
+        return None
+    if not isinstance(notify, TransferNotify):
+        raise TypeError(f"notify must be a TransferNotify, not {type(notify).__name__}")
+    name = to_string(notify.name, "notify.name").encode("utf-8", "surrogateescape")
+    message = to_string(notify.msg, "notify.msg").encode("utf-8", "surrogateescape")
+    return ctypes.byref(_native.SubmitOptions(ctypes.sizeof(_native.SubmitOptions), 0, name, message, len(message)))

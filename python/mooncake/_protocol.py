@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the drop-in reads host names, protocols, metadata addresses and the environment."""
+"""How the drop-in reads host names, protocols and metadata addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ _log = logging.getLogger("mooncake")
 
 INFINIBAND_CLASS = "/sys/class/infiniband"
 P2P = "P2PHANDSHAKE"
-_MIN_TIMEOUT_S = 5
 
 
 class Transport(NamedTuple):
@@ -93,15 +92,3 @@ def metadata_address(server: str, kind: str = "") -> str:
     if server == P2P or "://" in server:
         return server
     return f"{kind or 'etcd'}://{server}"
-
-
-def transfer_timeout_ns() -> int:
-    """``MC_TRANSFER_TIMEOUT`` (seconds, at least 5) in nanoseconds; 0 when it isn't set: the engine's default."""
-    text = os.environ.get("MC_TRANSFER_TIMEOUT", "")
-    if not text:
-        return 0
-    try:
-        return max(_MIN_TIMEOUT_S, int(text)) * 1_000_000_000
-    except ValueError:
-        _log.warning("MC_TRANSFER_TIMEOUT=%r is no number of seconds and is ignored", text)
-        return 0

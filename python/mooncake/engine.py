@@ -101,7 +101,6 @@ class TransferEngine(Core):
             _log.error("initialize(%s, %s): %s: %s", name, wanted, error.code.name, error)
             return -1
         self._p2p = metadata == _protocol.P2P
-        self._timeout_ns = _protocol.transfer_timeout_ns()
         return 0
 
     def get_rpc_port(self) -> int:

@@ -10,6 +10,7 @@ bfloat16) and DLPack. Nothing is copied and nothing is imported. The memory must
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -136,7 +137,7 @@ def _from_memoryview(view: memoryview) -> Span:
 
 def _from_interface(obj: Any, interface: dict[str, Any], kind: str) -> Span:
     shape = tuple(interface["shape"])
-    itemsize = int(str(interface["typestr"])[2:])
+    itemsize = _itemsize(interface["typestr"])
     strides = interface.get("strides")
     if strides is not None and not _c_contiguous(shape, tuple(strides), itemsize):
         raise InvalidArgumentError(f"an array of shape {shape} with strides {tuple(strides)} is not contiguous")
@@ -150,6 +151,13 @@ def _from_interface(obj: Any, interface: dict[str, Any], kind: str) -> Span:
         index = getattr(device, "id", getattr(device, "index", 0))
         location = f"cuda:{index if isinstance(index, int) else 0}"
     return _span(address or 0, nbytes, location, bool(readonly), obj)
+
+
+def _itemsize(typestr: str) -> int:
+    match = re.match(r"[<>|=]([a-zA-Z])(\d+)", typestr)
+    if match is None:
+        raise InvalidArgumentError(f"an array of unknown type {typestr!r}")
+    return int(match[2]) * (4 if match[1] == "U" else 1)  # U counts characters
 
 
 def _c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
