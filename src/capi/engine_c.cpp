@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tidewire.h: engines, memory, peers, notifications, the machine.
+#include "base/settings_text.h"
 #include "capi/handles.h"
 #include "memory/test_device.h"
 #include "topology/machine.h"
+#include "topology/machine_text.h"
 
 using namespace tidewire;
 using namespace tidewire::capi;
@@ -295,7 +297,7 @@ tw_code tw_notifications_wait(tw_engine_t handle, uint64_t timeout_ns) {
 }
 
 tw_code tw_topology_json(char* out, size_t size, size_t* needed) {
-  return guarded([&] { return copy_text(topology::to_json(topology::discover_machine()), out, size, needed); });
+  return guarded([&] { return copy_text(topology::machine_json(topology::discover()), out, size, needed); });
 }
 
 tw_code tw_settings_json(char* out, size_t size, size_t* needed) {

@@ -3,6 +3,7 @@
 // Start, memory, stop. Peers and transfers are in engine_transfers.cpp, what is shown in engine_status.cpp.
 #include "engine/engine.h"
 
+#include <netdb.h>
 #include <pthread.h>
 
 #include "base/fork_guard.h"
@@ -13,6 +14,24 @@
 namespace tidewire::engine {
 namespace {
 constexpr Nanos kCloseTime = kSecond;
+
+// The first numeric address of a host, for the choice of rails; the host itself when it has none (the listener will say so).
+std::string numeric_address(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return host;
+  char text[NI_MAXHOST];
+  const int failed = getnameinfo(list->ai_addr, list->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  freeaddrinfo(list);
+  return failed ? host : text;
+}
+
+std::string interface_of(const topology::Machine& machine, const std::string& listening) {
+  const Result<control::HostPort> address = control::parse_address(listening);
+  const topology::Nic* nic = address.ok() ? topology::nic_with_address(machine, address->host) : nullptr;
+  return nic ? nic->name : "any";
+}
 }
 
 Engine::Engine(Settings settings)
@@ -40,9 +59,9 @@ Status Engine::start(const EngineOptions& options) {
   TW_ASSIGN_OR_RETURN(secret_, load_secret(settings_.secret_file));
   TW_ASSIGN_OR_RETURN(const control::HostPort local, control::parse_address(options.local_name));
   local_name_ = options.local_name;
-  const topology::Machine machine = topology::discover_machine();
+  const topology::Machine machine = topology::discover();
   std::vector<std::string> infiniband;
-  for (const auto& device : machine.infiniband_devices) infiniband.push_back(device.name);
+  for (const auto& device : machine.fabrics) infiniband.push_back(device.name);
   TW_ASSIGN_OR_RETURN(const Protocol protocol, choose_protocol(options.protocol, settings_, infiniband));
   if (!protocol.note.empty()) {
     log::warn("protocol_fallback", "{}", protocol.note);
@@ -53,7 +72,7 @@ Status Engine::start(const EngineOptions& options) {
                                                              settings_.connect_timeout));
 
   // Device names of RDMA NICs mean nothing to TCP: after a fall-back the advertised address's interface is the rail.
-  const std::vector<std::string> devices = protocol.fell_back ? std::vector<std::string>{} : split_devices(options.devices);
+  const std::vector<std::string> devices = protocol.fell_back ? std::vector<std::string>{} : topology::parse_device_list(options.devices);
   control::Options node_options;
   node_options.advertised = local.host;
   node_options.port = local.port;
@@ -62,7 +81,7 @@ Status Engine::start(const EngineOptions& options) {
   node_options.settings = settings_;
   std::vector<topology::RailAddress> rails;
   if (protocol.tcp && !devices.empty()) {
-    TW_ASSIGN_OR_RETURN(rails, topology::choose_rails(machine, local.host, devices));
+    TW_ASSIGN_OR_RETURN(rails, topology::choose_rails(machine, numeric_address(local.host), devices));
     for (const topology::RailAddress& rail : rails) node_options.rail_addresses.push_back(rail.address);
   }
   TW_ASSIGN_OR_RETURN(node_, control::Node::start(std::move(node_options), *this));
@@ -77,10 +96,10 @@ Status Engine::start(const EngineOptions& options) {
     const std::vector<std::string> listening = node_->rail_addresses();
     std::vector<RailRecord> records;
     if (rails.empty()) {
-      records.push_back({"tcp", topology::interface_of(machine, listening[0]), listening[0], 0});
+      records.push_back({"tcp", interface_of(machine, listening[0]), listening[0], 0});
     }
     for (size_t i = 0; i < rails.size(); ++i)
-      records.push_back({"tcp", rails[i].interface, listening[i + 1], rails[i].bits_per_second});
+      records.push_back({"tcp", rails[i].nic, listening[i + 1], rails[i].bits_per_second});
     auto dial = [this](const std::string& local_address, const std::string& remote_address, const InstanceId& expected,
                        uint64_t channel, Nanos deadline, std::function<void(Status, UniqueFd, InstanceId)> done) {
       node_->dial_data(local_address, remote_address, expected, channel, deadline,

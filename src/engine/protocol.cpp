@@ -5,20 +5,6 @@
 
 namespace tidewire::engine {
 
-std::vector<std::string> split_devices(const std::string& list) {
-  std::vector<std::string> names;
-  std::string name;
-  for (const char c : list + ",") {
-    if (c == ',') {
-      if (!name.empty()) names.push_back(std::move(name));
-      name.clear();
-    } else if (c != ' ' && c != '\t') {
-      name += c;
-    }
-  }
-  return names;
-}
-
 Result<Protocol> choose_protocol(const std::string& protocol, const Settings& settings, const std::vector<std::string>& devices) {
   Protocol choice;
   if (protocol.empty() || protocol == "auto" || protocol == "tcp") {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/settings.h"
 #include "base/status.h"
@@ -20,8 +21,5 @@ struct Protocol {
 
 // `protocol` as in tw_engine_options; `infiniband_devices`: names found on this machine.
 Result<Protocol> choose_protocol(const std::string& protocol, const Settings& settings, const std::vector<std::string>& infiniband_devices);
-
-// Device names of a comma list, blanks dropped.
-std::vector<std::string> split_devices(const std::string& list);
 
 }  // namespace tidewire::engine
