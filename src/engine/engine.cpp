@@ -107,7 +107,7 @@ Status Engine::start(const EngineOptions& options) {
                          done(std::move(connection.status), std::move(connection.socket), connection.seen);
                        });
     };
-    auto tcp = std::make_unique<transport::TcpTransport>(regions_, settings_, events_, std::move(dial), std::move(records));
+    auto tcp = std::make_unique<transport::tcp::TcpTransport>(regions_, settings_, events_, std::move(dial), std::move(records));
     tcp_ = tcp.get();
     transports_.push_back(std::move(tcp));
   }

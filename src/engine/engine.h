@@ -141,7 +141,7 @@ class Engine : public std::enable_shared_from_this<Engine>, private control::Han
   TransportEvents events_{*this};
   std::unique_ptr<control::Node> node_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;  // preferred first
-  transport::TcpTransport* tcp_ = nullptr;
+  transport::tcp::TcpTransport* tcp_ = nullptr;
   transport::ShmTransport* shm_ = nullptr;
   PeerRecord record_;
 
