@@ -6,7 +6,8 @@
 // expected one or zero), and with a cluster secret an HMAC-SHA-256 proof over both nonces, both instance ids, role and version, both ways, before
 // anything else is accepted. Data connections are handed over as plain sockets after the hello.
 //
-// All calls return at once; callbacks run on the node's thread, exactly once, at the latest at their deadline, and must not block.
+// All calls return at once; callbacks run on the node's thread ("tw-control"), exactly once, at the latest at their deadline (a point on the
+// monotonic clock), and must not block. A call after stop() gets kClosed from inside the call.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,11 @@
 #include "base/settings.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "control/address.h"
+#include "control/protocol.h"
 #include "transport/peer_record.h"
 
 namespace tidewire::control {
-
-constexpr uint32_t kProtocolVersion = 2;      // talks to kProtocolVersion - 1 as well
-constexpr uint32_t kMaxNotificationBytes = 65'536;
 
 struct Notification {
   std::string name;
@@ -42,7 +42,7 @@ struct DataHello {
   InstanceId initiator{};
   std::string initiator_name;
   uint64_t channel = 0;   // the initiator's ChannelId
-  uint32_t rail = 0;      // index of the local (target's) rail
+  uint32_t rail = 0;      // index in rail_addresses() of the listener that took it
 };
 
 // What the node asks of the engine; on the node's thread, must not block.
@@ -101,21 +101,12 @@ class Node {
   virtual void dial_data(const std::string& local_address, const std::string& remote_address, const InstanceId& expected, uint64_t channel,
                          Nanos deadline, std::function<void(DataConnection)> done) = 0;
 
-  // Runs `task` on the node's thread at or after `when` (timers for the engine).
+  // Runs `task` on the node's thread at or after `when` (timers for the engine). stop() drops what has not run.
   virtual void run_at(Nanos when, std::function<void()> task) = 0;
-  // Says goodbye to connected peers (bounded, 0.2 s), closes everything, joins the thread; pending callbacks get kClosed. Idempotent.
+  // Says goodbye to connected peers (bounded, 0.2 s), closes everything, joins the thread; pending callbacks get kClosed. Idempotent, any
+  // thread but the node's own.
   virtual void stop() = 0;
   virtual std::string describe() const = 0;  // one JSON object for status
 };
-
-// Address syntax of the project: "host", "host:port", "[v6]:port", bare "v6", scope ids. Errors read "bad address '<text>': why".
-struct HostPort {
-  std::string host;   // without brackets
-  uint16_t port = 0;  // 0 = none given
-  bool has_port = false;
-  std::string to_string() const;  // brackets v6 literals
-};
-Result<HostPort> parse_address(const std::string& text);
-bool is_wildcard(const std::string& host);
 
 }  // namespace tidewire::control

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/resolver.h"
+
+#include <netdb.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "control/address.h"
+
+namespace tidewire::control {
+namespace {
+// Enough that a few names whose servers don't answer don't hold up the others.
+constexpr int kMaxThreads = 16;
+}  // namespace
+
+struct Resolver::Shared {
+  struct Waiter {
+    uint16_t port;
+    std::function<void(Addresses)> done;
+  };
+  std::mutex mutex;
+  asio::io_context* io;  // null once closed
+  Lookup lookup;
+  std::deque<std::string> queue;
+  std::map<std::string, std::vector<Waiter>> waiters;  // by host, queued or being looked up
+  int threads = 0;
+};
+
+Resolver::Resolver(asio::io_context& io, Lookup lookup) : shared_(std::make_shared<Shared>()) {
+  shared_->io = &io;
+  shared_->lookup = std::move(lookup);
+}
+
+Resolver::~Resolver() { close(); }
+
+void Resolver::close() {
+  std::lock_guard lock(shared_->mutex);
+  shared_->io = nullptr;
+  shared_->queue.clear();
+  shared_->waiters.clear();
+}
+
+void Resolver::resolve(const std::string& host, uint16_t port, std::function<void(Addresses)> done) {
+  std::lock_guard lock(shared_->mutex);
+  if (shared_->io == nullptr) return;
+  if (is_literal(host)) {
+    Result<Endpoint> literal = literal_endpoint(host, port);
+    asio::post(*shared_->io, [done = std::move(done), literal = std::move(literal)] {
+      done(literal.ok() ? Addresses(std::vector<Endpoint>{*literal}) : Addresses(literal.status()));
+    });
+    return;
+  }
+  auto& waiters = shared_->waiters[host];
+  waiters.push_back({port, std::move(done)});
+  if (waiters.size() > 1) return;
+  shared_->queue.push_back(host);
+  if (shared_->threads >= kMaxThreads) return;
+  try {
+    std::thread(work, shared_).detach();
+    ++shared_->threads;
+  } catch (const std::system_error& error) {
+    // With no thread at all nobody would ever look this one up.
+    if (shared_->threads > 0) return;
+    shared_->queue.pop_back();
+    auto failed = std::move(shared_->waiters[host]);
+    shared_->waiters.erase(host);
+    const Status status = Status::error(Code::kNoResources, "resolve {}: can't start a thread: {}", host, error.what());
+    for (auto& waiter : failed) asio::post(*shared_->io, [done = std::move(waiter.done), status] { done(status); });
+  }
+}
+
+void Resolver::work(std::shared_ptr<Shared> shared) {
+  pthread_setname_np(pthread_self(), "tw-resolve");
+  std::unique_lock lock(shared->mutex);
+  while (!shared->queue.empty()) {
+    const std::string host = std::move(shared->queue.front());
+    shared->queue.pop_front();
+    lock.unlock();
+    Addresses addresses = shared->lookup(host);
+    lock.lock();
+    auto found = shared->waiters.find(host);
+    if (shared->io == nullptr || found == shared->waiters.end()) continue;
+    for (Shared::Waiter& waiter : found->second) {
+      Addresses copy = addresses;
+      if (copy.ok())
+        for (Endpoint& endpoint : *copy) endpoint.set_port(waiter.port);
+      asio::post(*shared->io, [done = std::move(waiter.done), copy = std::move(copy)]() mutable { done(std::move(copy)); });
+    }
+    shared->waiters.erase(found);
+  }
+  --shared->threads;
+}
+
+Resolver::Addresses Resolver::system_lookup(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;  // one entry an address; no AI_ADDRCONFIG: it would hide ::1 where only lo has v6
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  if (error != 0)
+    return Status::error(Code::kUnreachable, "the name '{}' does not resolve: {}", host,
+                         error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error));
+  std::vector<Endpoint> endpoints;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+    Endpoint endpoint;
+    std::memcpy(&endpoint.storage, entry->ai_addr, entry->ai_addrlen);
+    endpoint.size = entry->ai_addrlen;
+    if (std::find(endpoints.begin(), endpoints.end(), endpoint) == endpoints.end()) endpoints.push_back(endpoint);
+  }
+  freeaddrinfo(list);
+  if (endpoints.empty()) return Status::error(Code::kUnreachable, "the name '{}' has no IPv4 or IPv6 address", host);
+  return endpoints;
+}
+
+}  // namespace tidewire::control
