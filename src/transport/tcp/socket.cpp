@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <linux/tcp.h>  // tcp_info of the kernel: glibc's lacks bytes_acked
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+namespace tidewire::transport::tcp {
+namespace {
+
+void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); }
+
+}  // namespace
+
+void tune_socket(int fd, const Settings& settings, bool target) {
+  set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (settings.socket_buffer > 0) {
+    const int bytes = static_cast<int>(std::min<int64_t>(settings.socket_buffer, 256 << 20));
+    set_int(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+    set_int(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+  }
+  // The second line behind the lanes' own stall detection. It also ends a connection whose other side takes nothing for so long, which
+  // must be the deadlines' business first: hence not below the transfer timeout.
+  const Nanos patience = std::max(settings.transfer_timeout + settings.transfer_timeout / 4, 10 * settings.stall_timeout);
+  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(std::min<Nanos>(patience / kMillisecond, 86'400'000)));
+  if (target) {
+    // An initiator's host that vanished while idle: nothing else would ever tell.
+    set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  }
+}
+
+bool link_progress(int fd, LinkProgress& progress) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  progress.bytes_acked = info.tcpi_bytes_acked;
+  progress.bytes_received = info.tcpi_bytes_received;
+  progress.unacked_segments = info.tcpi_unacked;
+  progress.unsent_bytes = info.tcpi_notsent_bytes;
+  progress.rtt = static_cast<Nanos>(info.tcpi_rtt) * kMicrosecond;
+  progress.rtt_variance = static_cast<Nanos>(info.tcpi_rttvar) * kMicrosecond;
+  return true;
+}
+
+void end_connection(UniqueFd& fd, bool abort) {
+  if (!fd.valid()) return;
+  if (abort) {
+    const linger now{1, 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    // Connecting to "nothing" disconnects at once with a reset, also where a forked child keeps the descriptor open.
+    sockaddr nothing{};
+    nothing.sa_family = AF_UNSPEC;
+    connect(fd.get(), &nothing, sizeof(nothing));
+  }
+  shutdown(fd.get(), SHUT_RDWR);
+  fd.reset();
+}
+
+std::string remote_name(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "?";
+  char text[INET6_ADDRSTRLEN] = "?";
+  if (address.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
+    return fmt::format("{}:{}", text, ntohs(v4->sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
+    return fmt::format("[{}]:{}", text, ntohs(v6->sin6_port));
+  }
+  return "?";
+}
+
+}  // namespace tidewire::transport::tcp
