@@ -7,8 +7,8 @@
 // bounded time, then the region is cut: further pins fail, the last pin is awaited, and after that nothing touches the memory again.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "memory/memory_kind.h"
+#include "memory/writer_first_mutex.h"
 
 namespace tidewire {
 
@@ -71,7 +72,7 @@ class RegionPin {
 class RangeHold {
  public:
   RangeHold() = default;
-  RangeHold(RangeHold&&) noexcept = default;
+  RangeHold(RangeHold&& other) noexcept;
   RangeHold& operator=(RangeHold&& other) noexcept;
   ~RangeHold();
 
@@ -84,14 +85,15 @@ class RangeHold {
   // The range must have been added.
   template <typename Visit>
   void for_each_part(uint64_t address, uint64_t length, Visit&& visit) const;
-  // The held region that covers `address`; nullptr when none does.
+  // The held region that covers `address`; nullptr when none does. Several threads may call it at once while none changes the hold.
   Region* find(uint64_t address) const;
   bool all_host_accessible() const;
   void release();
 
  private:
   friend class RegionTable;
-  std::vector<std::shared_ptr<Region>> regions_;  // each used once
+  std::vector<std::shared_ptr<Region>> regions_;  // by address, each used once
+  Region* last_ = nullptr;                        // the region that was asked for last: the fast path of RegionTable::use
 };
 
 class RegionTable {
@@ -100,8 +102,9 @@ class RegionTable {
     uint64_t address;
     uint64_t length;
   };
-  // Told of each region that comes (before peers may use it) and goes (after it drained); called under no lock of the table.
-  // Used by the same-host transport's guard page.
+  // Told of each region that comes (before anybody may use it) and goes (when new uses are refused); called under no lock of the
+  // table. A region that came may go at once, when another thread registered the same range first. Used by the same-host transport's
+  // guard page.
   class Observer {
    public:
     virtual ~Observer() = default;
@@ -109,6 +112,7 @@ class RegionTable {
     // Must return only when no other process touches the region any more, or when `deadline` has passed and those were cut.
     virtual void region_removing(Region& region, Nanos deadline) = 0;
   };
+  // Before the first registration, or while no other thread calls; regions that exist already are told to the new observer.
   void set_observer(Observer* observer);
 
   // kInvalidArgument (zero length, null, wraps around), kOverlap (names both ranges). The identical range with the same location and
@@ -138,13 +142,28 @@ class RegionTable {
     std::shared_ptr<Region> region;
     uint32_t count = 1;
   };
-  mutable std::shared_mutex mutex_;
-  std::map<uint64_t, Entry> entries_;      // by address
-  std::map<uint64_t, std::pair<uint64_t, Status>> failed_;  // by address: length and reason
+  struct Failure {
+    uint64_t length;
+    Status status;
+  };
+
+  Status add_all(const std::vector<Range>& ranges, const std::string& location, Permission permission, PoolBacking backing);
+  Status check_free(const Region& region) const;  // OK, kOverlap, or kBusy when it is the identical range; under mutex_
+  Status insert(const std::vector<std::shared_ptr<Region>>& regions, std::vector<std::shared_ptr<Region>>* counted, size_t* failed_at);
+  void remember(const Range& range, const Status& status);
+  Status refusal(uint64_t address, uint64_t length, uint64_t missing) const;  // under mutex_
+  void drain_and_forget(const std::vector<std::shared_ptr<Region>>& regions, Nanos deadline);
+  void assign_slot(Region& region);  // under mutex_
+
+  mutable WriterFirstMutex mutex_;
+  std::map<uint64_t, Entry> entries_;                      // by address
+  std::map<uint64_t, std::shared_ptr<Region>> by_number_;  // those with a remote permission
+  std::map<uint64_t, Failure> failed_;                     // by address
   std::vector<uint32_t> free_slots_;
   std::vector<uint32_t> slot_epochs_;
   uint64_t next_number_ = 1;
-  Observer* observer_ = nullptr;
+  uint64_t registered_bytes_ = 0;
+  std::atomic<Observer*> observer_{nullptr};
 };
 
 template <typename Visit>
