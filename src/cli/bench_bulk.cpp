@@ -26,6 +26,7 @@ struct BulkOptions {
 struct Result {
   uint64_t size = 0, bytes = 0, transfers = 0, failed = 0;
   unsigned outstanding = 0;
+  double start = 0;  // on the machine's monotonic clock
   double seconds = 0, median = 0, p99 = 0, longest_stall = 0, cpu_per_gb = 0;
   std::vector<std::pair<double, uint64_t>> completions;  // seconds since the start, bytes
   std::string first_error;
@@ -84,6 +85,7 @@ Result measure(const BulkOptions& options, const Pair& pair, uint64_t size, unsi
     if (options.timeline) result.completions.emplace_back(ended - start, code == TW_OK ? size : 0);
   }
   if (result.transfers == 0) throw BenchError(fmt::format("transfers of {} bytes take too long for --seconds {}", size, options.common.seconds));
+  result.start = start;
   result.seconds = last - began_measuring;
   result.median = median(times);
   result.p99 = percentile(times, 0.99);
@@ -110,6 +112,7 @@ void run(const BulkOptions& options) {
                             {"transfers", result.transfers},
                             {"failed", result.failed},
                             {"first_error", result.first_error},
+                            {"start_monotonic_s", result.start},
                             {"seconds", result.seconds},
                             {"bytes_per_s", result.rate()},
                             {"median_s", result.median},
