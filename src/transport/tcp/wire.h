@@ -53,7 +53,8 @@ Status decode(const uint8_t* bytes, Header& header);
 
 // 0 for an empty body.
 uint32_t body_checksum(const uint8_t* body, size_t bytes);
-// kProtocol when the body's checksum is wrong or, for a piece table, a length is 0, a range wraps around or the sum is not the payload.
+// kProtocol when the body's checksum is wrong or, for a piece table, a length is 0 or the sum is not the payload. Addresses are the
+// region table's to judge: a range that it refuses costs the slice, not the lane.
 Status verify_body(const Header& header, const uint8_t* body);
 
 // Byte order: the hosts that Tidewire supports are little-endian, so that the wire's numbers are loaded as they are.

@@ -1,0 +1,1 @@
+tidewire_test(tcp_transfer_test SOURCES tcp_transfer_test.cpp DEPS tidewire_tcp)
