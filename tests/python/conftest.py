@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import tidewire_testing
 from tidewire_testing import Child
@@ -52,4 +55,31 @@ def child_factory():
         child.kill()
 
 
-__all__ = ["tidewire_testing"]
+class Stuck:
+    """Transfers to a stopped process: they run until their deadline, or until ``go_on`` lets that process run."""
+
+    def __init__(self, engine, child, nbytes):
+        self.engine, self.child, self.nbytes = engine, child, nbytes
+        self.address, self.base = child.eval("[engine.address, region.address]")
+        self.peer = engine.open(self.address)
+        self.memory = bytearray(nbytes)
+        self.region = engine.register(self.memory)
+        engine.write(self.peer, self.region, self.base).wait()
+        os.kill(child.pid, signal.SIGSTOP)
+
+    def write(self, deadline=60.0):
+        return self.engine.write(self.peer, self.region, self.base, deadline=deadline)
+
+    def go_on(self):
+        os.kill(self.child.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def stuck(engine_factory, child_factory):
+    nbytes = 32 << 20
+    settings = {"same_host": False, "lane.stall_timeout": "60s"}
+    child = child_factory(tidewire_testing.target(nbytes, "settings={'same_host': False}"))
+    engine = engine_factory(settings=settings)
+    made = Stuck(engine, child, nbytes)
+    yield made
+    made.go_on()

@@ -18,3 +18,4 @@ pytest_collection_modifyitems = _module.pytest_collection_modifyitems
 child_factory = _module.child_factory
 engine_factory = _module.engine_factory
 pair = _module.pair
+stuck = _module.stuck
