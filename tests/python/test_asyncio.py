@@ -9,10 +9,9 @@ import threading
 import time
 
 import pytest
-from tidewire_testing import descriptors, pattern, wait_until
-
 import tidewire
 from tidewire import Code, State
+from tidewire_testing import descriptors, pattern, wait_until
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from array import array
 
 import numpy as np
 import pytest
+import tidewire
 import tidewire_testing  # noqa: F401  (makes the packages importable)
 from hypothesis import given
 from hypothesis import strategies as st
-
-import tidewire
 from tidewire import describe
 
 

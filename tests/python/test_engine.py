@@ -11,10 +11,9 @@ from array import array
 
 import numpy as np
 import pytest
-from tidewire_testing import pattern, target
-
 import tidewire
 from tidewire import Code, State
+from tidewire_testing import pattern, target
 
 CANARY = 64
 
@@ -270,7 +269,7 @@ def test_a_peer_that_speaks_something_else(pair):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        name = "127.0.0.1:%d" % server.getsockname()[1]
+        name = f"127.0.0.1:{server.getsockname()[1]}"
 
         def answer():
             connection, _ = server.accept()

@@ -14,10 +14,9 @@ import weakref
 
 import numpy as np
 import pytest
-from tidewire_testing import HARD_STOP, descriptors, environment, pattern, run_script, target, wait_until
-
 import tidewire
 from tidewire import Code, State
+from tidewire_testing import HARD_STOP, descriptors, environment, pattern, run_script, target, wait_until
 
 
 def in_child(action):
@@ -207,7 +206,9 @@ ENDINGS = {
         "    for _ in range(100): a.write(peer, region, buffer.address).wait()\n"
         "threading.Thread(target=loop).start()"
     ),
-    "an atexit function uses the engine": "import atexit; atexit.register(lambda: a.write(peer, region, buffer.address).wait())",
+    "an atexit function uses the engine": (
+        "import atexit; atexit.register(lambda: a.write(peer, region, buffer.address).wait())"
+    ),
     "module attributes": "sys.modules['tidewire'].kept = (batch, buffer, a, region); del batch, buffer, a, region",
 }
 

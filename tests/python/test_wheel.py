@@ -110,8 +110,8 @@ def test_tags_fit_every_python_and_glibc_2_34(wheels):
 
 
 def test_auditwheel_agrees(wheels):
-    tools = ROOT / "build" / "wheel-tools" / "bin" / "python"
-    python = sys.executable if importlib.util.find_spec("auditwheel") else tools
+    own = ROOT / "build" / "wheel-tools" / "bin" / "python"
+    python = sys.executable if importlib.util.find_spec("auditwheel") else own
     shown = " ".join(run(python, "-m", "auditwheel", "show", wheels[0]).split())
     assert '"manylinux_2_34_x86_64"' in shown
 

@@ -14,13 +14,12 @@ import socket
 import threading
 import time
 
+import mooncake.engine
 import numpy as np
 import pytest
-from tidewire_testing import HARD_STOP, pattern, run_script, wait_until
-
-import mooncake.engine
 from mooncake import _protocol
 from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
+from tidewire_testing import HARD_STOP, pattern, run_script, wait_until
 
 HOST = "127.0.0.1"
 
@@ -387,7 +386,8 @@ SIGNATURES = {
     "batch_transfer_sync_read": "self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=''",
     "batch_transfer_async_write": "self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=''",
     "batch_transfer_async_read": "self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=''",
-    "transfer_sync": "self, target_hostname, buffer, peer_buffer_address, length, opcode, notify=None, transport_hint=''",
+    "transfer_sync": "self, target_hostname, buffer, peer_buffer_address, length, opcode, notify=None, "
+    "transport_hint=''",
     "batch_transfer_sync": "self, target_hostname, buffers, peer_buffer_addresses, lengths, opcode, notify=None, "
     "transport_hint=''",
     "batch_transfer_async": "self, target_hostname, buffers, peer_buffer_addresses, lengths, opcode, transport_hint=''",
