@@ -456,12 +456,18 @@ TransferEngine.Write = TransferOpcode.Write  # type: ignore[attr-defined]
 
 
 def _topology_matrix(topology: Any, wanted: Optional[str]) -> dict[str, list[list[str]]]:
-    """Mooncake's matrix: for each NUMA node the NICs on it and the others."""
+    """Mooncake's matrix: for each NUMA node the devices on it and the others.
+
+    InfiniBand-class devices where there are some, else the network interfaces that are up.
+    """
     names = None if not wanted else {name.strip() for name in wanted.split(",")}
-    nics = [nic for nic in topology.get("nics", []) if names is None or nic.get("name") in names]
-    nodes = sorted({int(node.get("id", 0)) for node in topology.get("numa_nodes", [])} or {0})
+    devices = topology.get("fabric_devices") or [
+        nic for nic in topology.get("nics", []) if nic.get("up") and nic.get("kind") != "loopback"
+    ]
+    devices = [device for device in devices if names is None or device["name"] in names]
+    nodes = sorted({int(node["id"]) for node in topology.get("numa_nodes", [])} or {0})
     matrix = {}
     for node in nodes:
-        near = [nic["name"] for nic in nics if nic.get("numa_node") == node]
-        matrix[f"cpu:{node}"] = [near, [nic["name"] for nic in nics if nic["name"] not in near]]
+        near = [device["name"] for device in devices if device.get("numa_node") == node]
+        matrix[f"cpu:{node}"] = [near, [device["name"] for device in devices if device["name"] not in near]]
     return matrix
