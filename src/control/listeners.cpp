@@ -2,33 +2,16 @@
 #include "control/listeners.h"
 
 #include <algorithm>
-#include <chrono>
-#include <future>
-#include <thread>
 
 #include "base/log.h"
 #include "control/address.h"
-#include "control/resolver.h"
+#include "control/lookup.h"
 
 namespace tidewire::control {
 namespace {
 
-constexpr auto kLookUpTimeout = std::chrono::seconds(5);
+constexpr Nanos kLookUpTimeout = 5 * kSecond;
 constexpr int kAutomaticTries = 64;  // automatic ports that another address of ours can't have
-
-// getaddrinfo() can't be interrupted: it runs aside, and is left behind when it takes too long.
-Resolver::Addresses look_up(const std::string& host) {
-  if (is_literal(host)) {
-    TW_ASSIGN_OR_RETURN(Endpoint endpoint, literal_endpoint(host, 0));
-    return std::vector<Endpoint>{endpoint};
-  }
-  auto promise = std::make_shared<std::promise<Resolver::Addresses>>();
-  auto future = promise->get_future();
-  std::thread([promise, host] { promise->set_value(Resolver::system_lookup(host)); }).detach();
-  if (future.wait_for(kLookUpTimeout) != std::future_status::ready)
-    return Status::error(Code::kTimeout, "the name '{}' was not resolved within 5 s", host);
-  return future.get();
-}
 
 // The listeners of the advertised name on one port.
 Result<Listening> listen_advertised(const std::vector<Endpoint>& addresses, uint16_t port, bool shared_reuse) {
@@ -93,7 +76,7 @@ Result<Listening> listen_automatic(const std::vector<Endpoint>& addresses, const
 
 Result<Listening> listen_all(const std::string& host, uint16_t port, const std::vector<std::string>& rail_addresses,
                              const Settings& settings) {
-  TW_ASSIGN_OR_RETURN(const std::vector<Endpoint> addresses, look_up(host));
+  TW_ASSIGN_OR_RETURN(const std::vector<Endpoint> addresses, look_up_within(host, kLookUpTimeout));
   // A name that means "everywhere" names no one place either.
   for (const Endpoint& address : addresses)
     if (is_wildcard(address.ip()))

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/resolver.h"
 
-#include <netdb.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <asio/post.hpp>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "control/address.h"
@@ -96,27 +94,6 @@ void Resolver::work(std::shared_ptr<Shared> shared) {
     shared->waiters.erase(found);
   }
   --shared->threads;
-}
-
-Resolver::Addresses Resolver::system_lookup(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;  // one entry an address; no AI_ADDRCONFIG: it would hide ::1 where only lo has v6
-  addrinfo* list = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (error != 0)
-    return Status::error(Code::kUnreachable, "the name '{}' does not resolve: {}", host,
-                         error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error));
-  std::vector<Endpoint> endpoints;
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-    Endpoint endpoint;
-    std::memcpy(&endpoint.storage, entry->ai_addr, entry->ai_addrlen);
-    endpoint.size = entry->ai_addrlen;
-    if (std::find(endpoints.begin(), endpoints.end(), endpoint) == endpoints.end()) endpoints.push_back(endpoint);
-  }
-  freeaddrinfo(list);
-  if (endpoints.empty()) return Status::error(Code::kUnreachable, "the name '{}' has no IPv4 or IPv6 address", host);
-  return endpoints;
 }
 
 }  // namespace tidewire::control

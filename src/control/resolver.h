@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "control/endpoint.h"
+#include "control/lookup.h"
 
 namespace tidewire::control {
 
@@ -22,7 +23,7 @@ class Resolver {
   using Lookup = std::function<Addresses(const std::string& host)>;
 
   // `lookup` is replaced in tests; it runs on the detached threads.
-  explicit Resolver(asio::io_context& io, Lookup lookup = system_lookup);
+  explicit Resolver(asio::io_context& io, Lookup lookup = look_up);
   ~Resolver();
   Resolver(const Resolver&) = delete;
 
@@ -30,9 +31,6 @@ class Resolver {
   void resolve(const std::string& host, uint16_t port, std::function<void(Addresses)> done);
   // No callback runs after this.
   void close();
-
-  // Blocking. kUnreachable says what the system's resolver says.
-  static Addresses system_lookup(const std::string& host);
 
  private:
   struct Shared;
