@@ -32,7 +32,7 @@ add_library(tidewire_options INTERFACE)
 target_include_directories(tidewire_options INTERFACE
   ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
 target_compile_definitions(tidewire_options INTERFACE
-  ASIO_STANDALONE ASIO_NO_DEPRECATED SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY _GNU_SOURCE)
+  ASIO_STANDALONE ASIO_NO_DEPRECATED SPDLOG_FMT_EXTERNAL _GNU_SOURCE)
 target_compile_options(tidewire_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
 target_link_libraries(tidewire_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 if(TIDEWIRE_SANITIZE)
