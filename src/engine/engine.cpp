@@ -87,8 +87,8 @@ Status Engine::start(const EngineOptions& options) {
   TW_ASSIGN_OR_RETURN(node_, control::Node::start(std::move(node_options), *this));
 
   if (protocol.shm) {
-    auto shm = std::make_unique<transport::ShmTransport>(
-        regions_, transport::LocalIdentity{instance_, node_->advertised_address(), secret_}, settings_, events_);
+    auto shm = std::make_unique<transport::shm::ShmTransport>(
+        regions_, transport::shm::LocalIdentity{instance_, node_->advertised_address(), secret_}, settings_, events_);
     shm_ = shm.get();
     transports_.push_back(std::move(shm));
   }
@@ -116,7 +116,7 @@ Status Engine::start(const EngineOptions& options) {
   record_.name = node_->advertised_address();
   record_.process_id = static_cast<uint32_t>(getpid());
   if (shm_) {
-    record_.host_id = transport::host_id();
+    record_.host_id = transport::shm::host_id();
     record_.same_host_socket = shm_->socket_name();
   }
   for (const auto& transport : transports_)

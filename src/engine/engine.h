@@ -25,6 +25,7 @@
 #include "engine/protocol.h"
 #include "memory/pool.h"
 #include "metadata/metadata.h"
+#include "transport/shm/host_id.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -142,7 +143,7 @@ class Engine : public std::enable_shared_from_this<Engine>, private control::Han
   std::unique_ptr<control::Node> node_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;  // preferred first
   transport::tcp::TcpTransport* tcp_ = nullptr;
-  transport::ShmTransport* shm_ = nullptr;
+  transport::shm::ShmTransport* shm_ = nullptr;
   PeerRecord record_;
 
   mutable std::shared_mutex peers_mutex_;

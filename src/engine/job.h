@@ -69,18 +69,21 @@ struct Job {
   std::atomic<transport::Transport*> hot_transport{nullptr};
 
   // The session's, under the peer's lock.
+  uint64_t number = 0;          // in the order of submission
   Range rest;
   std::deque<Range> retries;
   uint64_t open_transfers = 0;  // neither done nor failed
   uint64_t rest_bytes = 0;      // not yet posted (an upper bound where transfers failed)
   uint32_t in_flight = 0;       // slices
   uint32_t level = 0;           // index of the transport that carries it
+  uint32_t unfit = 0;           // bit t: transport t can't carry it
   bool queued = false;
   bool posted = false;          // some bytes were posted to the peer's present instance
   std::set<transport::ChannelId> victims;  // lost channels whose writes the target has not yet revoked
   Code stopping = Code::kOk;    // no new slices; why
   Nanos stop_at = kNever;       // when channels that still carry it are cut
   Nanos give_up_at = kNever;    // when unconfirmed revocations are no longer awaited
+  bool gave_up = false;         // a revocation was not confirmed: transfers not yet COMPLETED by then may get late bytes, so they fail
   bool finished = false;
   Status error;                 // of the first transfer that failed
   Nanos first_post = 0;

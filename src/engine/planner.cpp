@@ -6,7 +6,7 @@
 namespace tidewire::engine {
 
 uint64_t slice_bytes(uint64_t left, uint64_t channels, uint64_t least, uint64_t most) {
-  if (channels <= 1) return most;
+  if (channels <= 1 || least >= most) return most;
   constexpr uint64_t kGrain = 4096;
   const uint64_t share = (left / (2 * channels) + kGrain - 1) / kGrain * kGrain;
   return std::clamp(share, least, most);

@@ -13,14 +13,19 @@ Session::Session(SessionOptions options, std::vector<TransportTraits> transports
 }
 
 void Session::fetch(Nanos now, Actions& actions) {
-  if (fetching_) return;
+  if (fetching_ || stopped_) return;
   fetching_ = true;
   actions.push_back(FetchRecord{now + options_.connect_timeout});
 }
 
 void Session::want_contact(Nanos now, Actions& actions) {
   last_wanted_ = now;
-  if (state_ != State::kIdle || stopped_) return;
+  if (stopped_) return;
+  if (state_ == State::kBackoff) {
+    next_probe_ = now + options_.connect_timeout + options_.probe_interval;
+    fetch(now, actions);
+  }
+  if (state_ != State::kIdle) return;
   state_ = State::kFetching;
   fetch(now, actions);
 }
@@ -50,12 +55,15 @@ void Session::record_fetched(const Result<PeerRecord>& record, Nanos now, Action
     return;
   }
   last_error_ = record.status();
-  const bool silent = record.status().code() == Code::kTimeout || record.status().code() == Code::kNoResources;
-  // A peer that was in contact gets the patience of several connect timeouts when it is merely silent; what it refuses is final.
+  const Code code = record.status().code();
+  const bool silent = code == Code::kTimeout || code == Code::kNoResources || code == Code::kPeerGone;
+  // A peer that was in contact gets the patience of several connect timeouts when it is merely silent (as long as a further attempt fits), and all patience
+  // while a channel is up: the control plane has one path only, and the channel notices for itself when it stalls. What the peer refuses is final.
+  const Nanos pause = options_.connect_timeout / 4;
   const bool patient = silent && last_contact_ != 0 && !jobs_.empty() && state_ != State::kBackoff &&
-                       now < last_contact_ + kPatience * options_.connect_timeout;
+                       (any_up() || now + pause + options_.connect_timeout <= last_contact_ + kPatience * options_.connect_timeout);
   if (patient) {
-    next_check_ = now + options_.connect_timeout / 4;
+    next_check_ = now + pause;
     return;
   }
   peer_failed(record.status(), now, actions);
@@ -63,13 +71,16 @@ void Session::record_fetched(const Result<PeerRecord>& record, Nanos now, Action
 
 void Session::peer_failed(const Status& why, Nanos now, Actions& actions) {
   if (state_ != State::kBackoff) ++backoffs_;
-  state_ = State::kBackoff;
+  if (!jobs_.empty()) last_wanted_ = now;
   last_error_ = why;
   last_contact_ = 0;
   next_check_ = kNever;
-  next_probe_ = now < last_wanted_ + kProbeWhileWanted ? now + options_.probe_interval : kNever;
+  // Back-off without probes would never end: when nobody wants the peer any more, the next request starts anew.
+  const bool wanted = now < last_wanted_ + kProbeWhileWanted;
+  state_ = wanted ? State::kBackoff : State::kIdle;
+  next_probe_ = wanted ? now + options_.probe_interval : kNever;
   // A refused connection means that no process of the old instance is left that could place late bytes.
-  const bool instance_gone = why.code() == Code::kUnreachable || why.code() == Code::kPeerGone;
+  const bool instance_gone = why.code() == Code::kUnreachable;
   if (instance_gone) drop_victims(actions);
   close_all(why, instance_gone, actions);
   stop_all(why.code() == Code::kTimeout ? Code::kUnreachable : why.code(), why, /*posted_only=*/false, now, actions);
@@ -85,21 +96,30 @@ void Session::restarted(Nanos now, Actions& actions) {
 
 void Session::peer_closed(const InstanceId& instance, Nanos now, Actions& actions) {
   if (stopped_ || !record_ || record_->instance != instance || state_ != State::kReady) return;
-  // It may be gone, or have lost an idle connection: ask again before the record is used for anything new.
-  state_ = jobs_.empty() ? State::kIdle : State::kFetching;
-  if (!jobs_.empty()) fetch(now, actions);
+  // It may be gone, or have lost an idle connection: ask again before the record is used for anything new. Channels that are up belong to that
+  // instance for certain and go on: the control plane may merely have lost its rail.
+  if (jobs_.empty()) {
+    state_ = State::kIdle;
+  } else {
+    if (!any_up()) state_ = State::kFetching;
+    fetch(now, actions);
+  }
 }
 
 void Session::check_contact(Nanos now, Actions& actions) {
   if (state_ != State::kReady || jobs_.empty() || fetching_ || now < (next_check_ == kNever ? 0 : next_check_)) return;
-  for (uint32_t t = 0; t < transports_.size(); ++t)
-    if (alive(t)) return;
+  if (any_up()) return;
+  // Channels that are still opening may take turns for ever.
+  if (now < last_contact_ + options_.connect_timeout)
+    for (uint32_t t = 0; t < transports_.size(); ++t)
+      if (alive(t)) return;
   next_check_ = now + options_.connect_timeout / 4;
   fetch(now, actions);
 }
 
 void Session::shut_down(const Status& why, Nanos now, Actions& actions) {
   stopped_ = true;
+  next_probe_ = next_check_ = kNever;
   stop_all(Code::kCanceled, why, false, now, actions);
 }
 
@@ -122,15 +142,10 @@ void Session::tick(Nanos now, Actions& actions) {
         const bool carries = std::any_of(channel.slices.begin(), channel.slices.end(),
                                          [&](const auto& entry) { return entry.second->job == job; });
         if (!carries) continue;
-        channel.state = Channel::State::kClosing;
-        actions.push_back(CloseChannel{id, channel.transport, job->error});
+        cut(id, channel, job->error, actions);
       }
     }
-    if (now >= job->give_up_at && !job->victims.empty() && job->in_flight == 0) {
-      job->victims.clear();
-      job->error = Status(job->error.code(), job->error.message() + "; late bytes at the target can't be excluded");
-    }
-    finish_if_done(job, actions);
+    settle(job, now, actions);
   }
   if (now >= next_probe_) {
     next_probe_ = now < last_wanted_ + kProbeWhileWanted ? now + options_.connect_timeout + options_.probe_interval : kNever;
@@ -142,7 +157,7 @@ void Session::tick(Nanos now, Actions& actions) {
   }
   if (now >= next_check_) {
     next_check_ = kNever;
-    if (!jobs_.empty()) fetch(now, actions);
+    if (!jobs_.empty() && !any_up()) fetch(now, actions);
   }
   dispatch(now, actions);
 }
@@ -150,9 +165,10 @@ void Session::tick(Nanos now, Actions& actions) {
 Nanos Session::next_tick() const {
   Nanos next = std::min(next_probe_, next_check_);
   if (!timers_.empty()) next = std::min(next, timers_.begin()->first);
-  for (const TransportState& transport : transports_) {
-    if (transport.queue.empty() && victims_.empty()) continue;
-    for (const Path& path : transport.paths)
+  if (state_ != State::kReady || stopped_) return next;
+  for (uint32_t t = 0; t < transports_.size(); ++t) {
+    if (!wants_channels(t)) continue;
+    for (const Path& path : transports_[t].paths)
       if (path.channel == 0) next = std::min(next, path.retry_at);
   }
   return next;

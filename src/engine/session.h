@@ -11,6 +11,8 @@
 //    peer than the one that got its first bytes.
 //  - A peer that refuses fails its jobs at once, a silent one within the connect timeout (or, once it was in contact, within five of them); after that it is in
 //    back-off: new jobs fail at once while probes look for its return.
+// What it wants of the driver: record_fetched(kUnreachable) only when the peer's host refused the connection, so that no process of the old instance is left
+// there. No route, no answer, a connection that broke: kTimeout or kPeerGone.
 #pragma once
 
 #include <functional>
@@ -75,7 +77,7 @@ class Session {
   // Events. `submit` wants transfers whose length and addresses don't wrap; empty ones are fine.
   void submit(const JobPtr& job, Nanos now, Actions& actions);
   void cancel(const JobPtr& job, Nanos now, Actions& actions);
-  // Asks for contact without a job: the driver learns of the outcome through state().
+  // Asks for contact without a job, in back-off too: the driver learns of the outcome through state().
   void want_contact(Nanos now, Actions& actions);
   void record_fetched(const Result<PeerRecord>& record, Nanos now, Actions& actions);
   void channel_up(ChannelId channel, Nanos now, Actions& actions);
@@ -112,7 +114,7 @@ class Session {
   struct Path {
     uint32_t local_rail, remote_rail;
     ChannelId channel = 0;     // 0 = none
-    uint32_t failures = 0;     // since it last worked
+    uint32_t failures = 0;     // since it last carried something
     Nanos retry_at = 0;
   };
   struct TransportState {
@@ -124,11 +126,13 @@ class Session {
   struct Channel {
     uint32_t transport;
     size_t path;
+    InstanceId instance;       // for which it was opened
     enum class State { kOpening, kUp, kClosing } state = State::kOpening;
     uint64_t in_flight = 0;
     std::unordered_map<uint64_t, JobSlicePtr> slices;
     double rate = 0;           // bytes per second while busy, smoothed; 0 = not yet known
     Nanos last_done = 0;
+    Nanos up_since = 0;
     bool void_instance = false;  // the process at its other end is known to be gone: nothing can be placed late
   };
   struct Victim {
@@ -139,12 +143,14 @@ class Session {
 
   // session_jobs.cpp
   void finish_if_done(const JobPtr& job, Actions& actions);
+  void settle(const JobPtr& job, Nanos now, Actions& actions);
   void stop_job(const JobPtr& job, Code code, const Status& why, Nanos now, Actions& actions);
   void stop_all(Code code, const Status& why, bool posted_only, Nanos now, Actions& actions);
   void fail_transfers(Job& job, const Range& range, const Status& why);
   void count_done(Job& job, const Range& range);
   void give_back(const JobSlicePtr& slice, Nanos now, Actions& actions);
-  void handle_refusal(const JobSlicePtr& slice, const Status& why, Actions& actions);
+  void handle_refusal(const JobSlicePtr& slice, const Status& why, Nanos now, Actions& actions);
+  void handle_failure(ChannelId id, Channel& channel, const JobSlicePtr& slice, const Status& why, Nanos now, Actions& actions);
   void enqueue(const JobPtr& job, bool front);
   void dequeue(const JobPtr& job);
   void publish(Job& job);
@@ -154,9 +160,14 @@ class Session {
   void post_next(uint32_t transport, ChannelId id, Channel& channel, Nanos now, Actions& actions);
   Channel* pick(uint32_t transport, ChannelId& id);
   void open_paths(uint32_t transport, Nanos now, Actions& actions);
+  void post_queue(uint32_t transport, Nanos now, Actions& actions);
+  bool move_queue(uint32_t transport, Nanos now, Actions& actions);
+  bool wants_channels(uint32_t transport) const;
+  void cut(ChannelId id, Channel& channel, const Status& why, Actions& actions);
   bool alive(uint32_t transport) const;       // a channel is up or opening
+  bool any_up() const;
   uint32_t up_channels(uint32_t transport) const;
-  std::optional<uint32_t> next_level(uint32_t level) const;
+  std::optional<uint32_t> next_level(const Job& job) const;
   void lose_channel(ChannelId id, Channel channel, const Status& why, Nanos now, Actions& actions);
   void assign_revocations(Actions& actions);
   void drop_victims(Actions& actions);
@@ -169,6 +180,14 @@ class Session {
   void peer_failed(const Status& why, Nanos now, Actions& actions);
   void restarted(Nanos now, Actions& actions);
 
+  // By the order of submission, so that equal schedules run equally.
+  struct JobOrder {
+    bool operator()(const JobPtr& a, const JobPtr& b) const { return a->number < b->number; }
+    bool operator()(const std::pair<Nanos, JobPtr>& a, const std::pair<Nanos, JobPtr>& b) const {
+      return a.first != b.first ? a.first < b.first : a.second->number < b.second->number;
+    }
+  };
+
   SessionOptions options_;
   std::vector<TransportState> transports_;
   State state_ = State::kIdle;
@@ -180,12 +199,13 @@ class Session {
   Nanos last_wanted_ = 0;
   Nanos next_probe_ = kNever;
   Nanos next_check_ = kNever;  // when to ask the control plane again although it was silent
+  uint64_t next_job_ = 1;
   uint64_t next_slice_ = 1;
   ChannelId next_channel_;
   std::unordered_map<ChannelId, Channel> channels_;
   std::map<ChannelId, Victim> victims_;
-  std::set<JobPtr> jobs_;
-  std::set<std::pair<Nanos, JobPtr>> timers_;  // deadline, stop_at and give_up_at of jobs
+  std::set<JobPtr, JobOrder> jobs_;
+  std::set<std::pair<Nanos, JobPtr>, JobOrder> timers_;  // deadline, stop_at and give_up_at of jobs
   uint64_t retries_ = 0, fallbacks_ = 0, backoffs_ = 0;
 };
 

@@ -41,6 +41,7 @@ uint8_t state_of(Code code) {
 
 void Session::submit(const JobPtr& job, Nanos now, Actions& actions) {
   last_wanted_ = now;
+  job->number = next_job_++;
   jobs_.insert(job);
   job->open_transfers = job->count;
   for (uint64_t i = 0; i < job->count; ++i) {
@@ -58,7 +59,6 @@ void Session::submit(const JobPtr& job, Nanos now, Actions& actions) {
   if (stopped_)
     return stop_job(job, Code::kClosed, Status(Code::kClosed, "the engine is closed"), now, actions);
   if (state_ == State::kBackoff) {
-    if (next_probe_ == kNever) next_probe_ = now;
     return stop_job(job, Code::kUnreachable,
                     Status::error(Code::kUnreachable, "peer {} is in back-off and probed every {} ms; last error: {}",
                                   options_.peer_name, options_.probe_interval / kMillisecond, last_error_.message()),
@@ -106,7 +106,7 @@ void Session::stop_job(const JobPtr& job, Code code, const Status& why, Nanos no
 }
 
 void Session::stop_all(Code code, const Status& why, bool posted_only, Nanos now, Actions& actions) {
-  const std::set<JobPtr> jobs = jobs_;
+  const auto jobs = jobs_;
   for (const JobPtr& job : jobs)
     if (!posted_only || job->posted) stop_job(job, code, why, now, actions);
 }
@@ -116,7 +116,7 @@ void Session::publish(Job& job) {
     Transfer& transfer = job.transfers[i];
     if (transfer.state.load(std::memory_order_relaxed) == TW_STATE_COMPLETED) continue;
     Code code = static_cast<Code>(transfer.code.load(std::memory_order_relaxed));
-    if (code == Code::kOk && transfer.done.load(std::memory_order_relaxed) != transfer.length) {
+    if (code == Code::kOk && (job.gave_up || transfer.done.load(std::memory_order_relaxed) != transfer.length)) {
       code = job.stopping;
       transfer.code.store(static_cast<uint8_t>(code), std::memory_order_relaxed);
     }
@@ -138,6 +138,16 @@ void Session::finish_if_done(const JobPtr& job, Actions& actions) {
   }
   jobs_.erase(job);
   actions.push_back(FinishJob{job});
+}
+
+// Finishes the job when it can; one that was stopped waits for confirmed revocations until give_up_at only.
+void Session::settle(const JobPtr& job, Nanos now, Actions& actions) {
+  if (job->stopping != Code::kOk && now >= job->give_up_at && job->in_flight == 0 && !job->victims.empty()) {
+    job->victims.clear();
+    job->gave_up = true;
+    job->error = Status(job->error.code(), job->error.message() + "; late bytes at the target can't be excluded");
+  }
+  finish_if_done(job, actions);
 }
 
 void Session::count_done(Job& job, const Range& range) {
@@ -162,7 +172,7 @@ void Session::fail_transfers(Job& job, const Range& range, const Status& why) {
 }
 
 // A posted slice comes back undone: its bytes wait for another channel.
-void Session::give_back(const JobSlicePtr& slice, Nanos, Actions& actions) {
+void Session::give_back(const JobSlicePtr& slice, Nanos now, Actions& actions) {
   const JobPtr& job = slice->job;
   --job->in_flight;
   if (job->stopping == Code::kOk && !job->finished) {
@@ -174,11 +184,11 @@ void Session::give_back(const JobSlicePtr& slice, Nanos, Actions& actions) {
     job->rest_bytes += slice->bytes;
     enqueue(job, /*front=*/true);
   }
-  finish_if_done(job, actions);
+  settle(job, now, actions);
 }
 
 // Either side refused a range of the slice: find the transfers that are to blame by halves and fail those alone.
-void Session::handle_refusal(const JobSlicePtr& slice, const Status& why, Actions& actions) {
+void Session::handle_refusal(const JobSlicePtr& slice, const Status& why, Nanos now, Actions& actions) {
   const JobPtr& job = slice->job;
   --job->in_flight;
   if (job->stopping == Code::kOk) {
@@ -192,7 +202,35 @@ void Session::handle_refusal(const JobSlicePtr& slice, const Status& why, Action
       enqueue(job, /*front=*/true);
     }
   }
-  finish_if_done(job, actions);
+  settle(job, now, actions);
+}
+
+void Session::handle_failure(ChannelId id, Channel& channel, const JobSlicePtr& slice, const Status& why, Nanos now, Actions& actions) {
+  const JobPtr& job = slice->job;
+  switch (why.code()) {
+    case Code::kNotRegistered:
+    case Code::kPermissionDenied:
+    case Code::kInvalidArgument:
+      return handle_refusal(slice, why, now, actions);
+    case Code::kUnsupported: {
+      job->unfit |= 1u << channel.transport;
+      if (job->level == channel.transport) {  // otherwise an earlier slice has moved the job
+        const auto level = next_level(*job);
+        if (!level) return handle_refusal(slice, why, now, actions);
+        dequeue(job);
+        job->level = *level;
+        ++fallbacks_;
+        if (!job->retries.empty() || !job->rest.empty()) enqueue(job, /*front=*/false);
+      }
+      return give_back(slice, now, actions);
+    }
+    default:
+      last_error_ = why;
+      // A channel that is not up, or fails the same bytes again, would attract all others, because it is never busy.
+      if (why.code() == Code::kUnreachable || slice->range.attempts >= 1) cut(id, channel, why, actions);
+      if (slice->range.attempts >= 8 && why.code() != Code::kUnreachable) return handle_refusal(slice, why, now, actions);
+      return give_back(slice, now, actions);
+  }
 }
 
 void Session::slice_done(ChannelId id, const JobSlicePtr& slice, const Status& status, Nanos now, Actions& actions) {
@@ -210,36 +248,16 @@ void Session::slice_done(ChannelId id, const JobSlicePtr& slice, const Status& s
       channel.rate = channel.rate == 0 ? rate : 0.8 * channel.rate + 0.2 * rate;
     }
     --job->in_flight;
-    const TransportState& transport = transports_[channel.transport];
-    if (transport.traits.on_slice && channel.path < transport.paths.size())
-      transport.traits.on_slice(transport.paths[channel.path].local_rail, job->opcode, slice->bytes, now - slice->posted);
-    count_done(*job, slice->range);
-    finish_if_done(job, actions);
-  } else {
-    switch (status.code()) {
-      case Code::kNotRegistered:
-      case Code::kPermissionDenied:
-      case Code::kInvalidArgument:
-        handle_refusal(slice, status, actions);
-        break;
-      case Code::kUnsupported:
-        if (const auto level = next_level(job->level)) {
-          dequeue(job);
-          job->level = *level;
-          ++fallbacks_;
-          give_back(slice, now, actions);
-        } else {
-          handle_refusal(slice, status, actions);
-        }
-        break;
-      default:
-        last_error_ = status;
-        if (slice->range.attempts >= 8 && status.code() != Code::kUnreachable) {
-          handle_refusal(slice, status, actions);
-        } else {
-          give_back(slice, now, actions);
-        }
+    TransportState& transport = transports_[channel.transport];
+    if (channel.path < transport.paths.size()) {
+      Path& path = transport.paths[channel.path];
+      path.failures = 0;
+      if (transport.traits.on_slice) transport.traits.on_slice(path.local_rail, job->opcode, slice->bytes, now - slice->posted);
     }
+    count_done(*job, slice->range);
+    settle(job, now, actions);
+  } else {
+    handle_failure(id, channel, slice, status, now, actions);
   }
   dispatch(now, actions);
 }

@@ -9,6 +9,7 @@ namespace tidewire::engine {
 namespace {
 constexpr Nanos kFirstRetry = 100 * kMillisecond;
 constexpr Nanos kLastRetry = 5 * kSecond;
+constexpr Nanos kLongUp = kSecond;  // a channel that was up so long had worked, although it carried nothing
 
 Nanos retry_delay(uint32_t failures) {
   return std::min(kLastRetry, kFirstRetry << std::min(failures, 10u));
@@ -16,6 +17,13 @@ Nanos retry_delay(uint32_t failures) {
 }  // namespace
 
 void Session::plan_paths() {
+  // A new instance may be reached in other ways than the one before.
+  for (const JobPtr& job : jobs_) {
+    if (!job->queued) continue;
+    dequeue(job);
+    job->level = job->unfit = 0;
+    enqueue(job, /*front=*/false);
+  }
   for (TransportState& transport : transports_) {
     transport.paths.clear();
     for (const auto& [local, remote] : transport.traits.pairs(*record_))
@@ -33,10 +41,38 @@ uint32_t Session::up_channels(uint32_t t) const {
   }));
 }
 
-std::optional<uint32_t> Session::next_level(uint32_t level) const {
-  for (uint32_t t = level + 1; t < transports_.size(); ++t)
-    if (!transports_[t].paths.empty()) return t;
+bool Session::any_up() const {
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [](const auto& entry) { return entry.second.state == Channel::State::kUp; });
+}
+
+// The next transport that reaches the peer and can carry the job; when there is none, one before it.
+std::optional<uint32_t> Session::next_level(const Job& job) const {
+  const uint32_t count = static_cast<uint32_t>(transports_.size());
+  for (uint32_t step = 1; step < count; ++step) {
+    const uint32_t t = (job.level + step) % count;
+    if (!transports_[t].paths.empty() && !(job.unfit >> t & 1)) return t;
+  }
   return std::nullopt;
+}
+
+// Whether channels of this transport are to be opened: for its queue, to revoke, or for jobs whose own transport is down.
+bool Session::wants_channels(uint32_t t) const {
+  if (!transports_[t].queue.empty()) return true;
+  for (const auto& [_, victim] : victims_)
+    if (victim.transport == t) return true;
+  for (uint32_t u = t + 1; u < transports_.size(); ++u) {
+    if (transports_[u].queue.empty() || alive(u)) continue;
+    for (const JobPtr& job : transports_[u].queue)
+      if (!(job->unfit >> t & 1)) return true;
+  }
+  return false;
+}
+
+void Session::cut(ChannelId id, Channel& channel, const Status& why, Actions& actions) {
+  if (channel.state == Channel::State::kClosing) return;
+  channel.state = Channel::State::kClosing;
+  actions.push_back(CloseChannel{id, channel.transport, why});
 }
 
 void Session::open_paths(uint32_t t, Nanos now, Actions& actions) {
@@ -44,7 +80,7 @@ void Session::open_paths(uint32_t t, Nanos now, Actions& actions) {
     Path& path = transports_[t].paths[index];
     if (path.channel != 0 || now < path.retry_at) continue;
     path.channel = next_channel_++;
-    channels_[path.channel] = Channel{t, index};
+    channels_[path.channel] = Channel{t, index, record_->instance};
     actions.push_back(OpenChannel{path.channel, t, path.local_rail, path.remote_rail, now + options_.connect_timeout, *record_});
   }
 }
@@ -108,40 +144,52 @@ void Session::post_next(uint32_t t, ChannelId id, Channel& channel, Nanos now, A
   }
 }
 
-void Session::dispatch(Nanos now, Actions& actions) {
-  if (state_ != State::kReady || stopped_) return;
-  for (uint32_t t = 0; t < transports_.size(); ++t) {
-    TransportState& transport = transports_[t];
-    if (transport.queue.empty() && (victims_.empty() || !transport.traits.needs_revocation)) continue;
-    open_paths(t, now, actions);
-    if (!alive(t)) {
-      // Nothing to hope for now: the next transport takes over, if there is one.
-      const auto level = next_level(t);
-      if (!level && transport.paths.empty() && !transport.queue.empty() && t + 1 == transports_.size()) {
-        const Status why = Status::error(Code::kUnreachable, "no transport of this engine reaches peer {}: it offers {} rails, none "
-                                         "of a kind (and address family) in common", options_.peer_name, record_->rails.size());
-        while (!transport.queue.empty()) {
-          const JobPtr job = transport.queue.front();
-          stop_job(job, Code::kUnreachable, why, now, actions);
-        }
-        return;
-      }
-      if (level || transport.paths.empty()) {
-        while (!transport.queue.empty()) {
-          const JobPtr job = transport.queue.front();
-          dequeue(job);
-          job->level = level ? *level : t + 1;
-          if (!transport.paths.empty()) ++fallbacks_;
-          enqueue(job, /*front=*/false);
-        }
-      }
+void Session::post_queue(uint32_t t, Nanos now, Actions& actions) {
+  ChannelId id = 0;
+  while (!transports_[t].queue.empty()) {
+    Channel* channel = pick(t, id);
+    if (!channel) break;
+    post_next(t, id, *channel, now, actions);
+  }
+}
+
+// Nothing to hope for from transport t now: its jobs go to the next one, or to an earlier one that came back. True when some went to an earlier one.
+bool Session::move_queue(uint32_t t, Nanos now, Actions& actions) {
+  bool back = false;
+  const std::deque<JobPtr> queue = transports_[t].queue;
+  for (const JobPtr& job : queue) {
+    const auto level = next_level(*job);
+    if (!level) {
+      if (!transports_[t].paths.empty()) continue;
+      stop_job(job, Code::kUnreachable,
+               Status::error(Code::kUnreachable, "no transport of this engine reaches peer {}: it offers {} rails, none of a kind (and address "
+                             "family) in common", options_.peer_name, record_->rails.size()),
+               now, actions);
       continue;
     }
-    ChannelId id = 0;
-    while (!transport.queue.empty()) {
-      Channel* channel = pick(t, id);
-      if (!channel) break;
-      post_next(t, id, *channel, now, actions);
+    if (*level < t && !transports_[t].paths.empty() && !alive(*level)) continue;
+    back |= *level < t;
+    if (!transports_[t].paths.empty()) ++fallbacks_;
+    dequeue(job);
+    job->level = *level;
+    enqueue(job, /*front=*/false);
+  }
+  return back;
+}
+
+void Session::dispatch(Nanos now, Actions& actions) {
+  if (state_ != State::kReady || stopped_) return;
+  bool again = true;
+  while (again) {
+    again = false;
+    for (uint32_t t = 0; t < transports_.size(); ++t) {
+      if (!wants_channels(t)) continue;
+      open_paths(t, now, actions);
+      if (alive(t)) {
+        post_queue(t, now, actions);
+      } else {
+        again |= move_queue(t, now, actions);
+      }
     }
   }
   check_contact(now, actions);
@@ -149,11 +197,13 @@ void Session::dispatch(Nanos now, Actions& actions) {
 
 void Session::channel_up(ChannelId id, Nanos now, Actions& actions) {
   const auto found = channels_.find(id);
-  if (found == channels_.end() || found->second.state != Channel::State::kOpening) return;
-  found->second.state = Channel::State::kUp;
-  last_contact_ = now;
-  TransportState& transport = transports_[found->second.transport];
-  if (found->second.path < transport.paths.size()) transport.paths[found->second.path].failures = 0;
+  if (found == channels_.end()) return;
+  Channel& channel = found->second;
+  // It was closed before the driver had opened it.
+  if (channel.state == Channel::State::kClosing) actions.push_back(CloseChannel{id, channel.transport, Status(Code::kCanceled, "not needed any more")});
+  if (channel.state != Channel::State::kOpening) return;
+  channel.state = Channel::State::kUp;
+  channel.up_since = last_contact_ = now;
   assign_revocations(actions);
   dispatch(now, actions);
 }
@@ -164,7 +214,8 @@ void Session::lose_channel(ChannelId id, Channel channel, const Status& why, Nan
     if (path.channel != id) continue;
     path.channel = 0;
     // A connection closed because it idled may be opened again at once.
-    if (why.code() == Code::kClosed) break;
+    if (why.code() == Code::kClosed && channel.state == Channel::State::kUp && channel.slices.empty()) break;
+    if (channel.state == Channel::State::kUp && now - channel.up_since >= kLongUp) path.failures = 0;
     path.retry_at = now + (channel.state == Channel::State::kOpening || path.failures > 0 ? retry_delay(path.failures) : 0);
     ++path.failures;
     transport.last_error = why;
@@ -191,11 +242,12 @@ void Session::channel_down(ChannelId id, const Status& why, const InstanceId& se
   if (found == channels_.end()) return;
   Channel channel = std::move(found->second);
   channels_.erase(found);
-  const bool other_instance = seen != InstanceId{} && record_ && seen != record_->instance;
+  // What a channel of an earlier record saw is known already.
+  const bool other_instance = seen != InstanceId{} && record_ && seen != record_->instance && channel.instance == record_->instance;
   if (!why.ok() && why.code() != Code::kClosed && why.code() != Code::kCanceled) last_error_ = why;
   channel.void_instance |= other_instance;
   lose_channel(id, std::move(channel), why, now, actions);
-  if (stopped_) return;
+  if (stopped_) return assign_revocations(actions);
   if (other_instance && state_ == State::kReady) {
     restarted(now, actions);
     state_ = State::kFetching;
@@ -214,6 +266,12 @@ void Session::revoked(ChannelId id, Nanos now, Actions& actions) {
   const auto found = victims_.find(id);
   if (found == victims_.end()) return;
   const std::vector<JobPtr> jobs = std::move(found->second.jobs);
+  const auto via = channels_.find(found->second.via);
+  if (via != channels_.end()) {
+    last_contact_ = now;
+    std::vector<Path>& paths = transports_[via->second.transport].paths;
+    if (via->second.path < paths.size()) paths[via->second.path].failures = 0;
+  }
   victims_.erase(found);
   for (const JobPtr& job : jobs) {
     job->victims.erase(id);
@@ -225,12 +283,15 @@ void Session::revoked(ChannelId id, Nanos now, Actions& actions) {
 void Session::assign_revocations(Actions& actions) {
   for (auto& [id, victim] : victims_) {
     if (victim.via != 0) continue;
+    // The channel that worked last is the least likely to be stalled.
+    const Channel* best = nullptr;
     for (const auto& [via, channel] : channels_) {
       if (channel.transport != victim.transport || channel.state != Channel::State::kUp) continue;
+      if (best && std::max(channel.last_done, channel.up_since) <= std::max(best->last_done, best->up_since)) continue;
+      best = &channel;
       victim.via = via;
-      actions.push_back(RevokeChannel{via, id, victim.transport});
-      break;
     }
+    if (best) actions.emplace_back(std::in_place_type<RevokeChannel>, victim.via, id, victim.transport);
   }
 }
 
@@ -248,9 +309,7 @@ void Session::drop_victims(Actions& actions) {
 void Session::close_all(const Status& why, bool instance_gone, Actions& actions) {
   for (auto& [id, channel] : channels_) {
     channel.void_instance |= instance_gone;
-    if (channel.state == Channel::State::kClosing) continue;
-    channel.state = Channel::State::kClosing;
-    actions.push_back(CloseChannel{id, channel.transport, why});
+    cut(id, channel, why, actions);
   }
   for (TransportState& transport : transports_)
     for (Path& path : transport.paths) path.channel = 0;
