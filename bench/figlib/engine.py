@@ -41,7 +41,7 @@ def fixed_cost(_run):
     """The intercept of time over bytes."""
     values, detail = {}, {}
     for name, protocol in (("same_host", "auto"), ("tcp", "tcp")):
-        figures = bench("kv", "--protocol", protocol, "--page-size", 16, "--lengths", "128,256,512,1024,2048,4096", "--seconds", 2,
+        figures = bench("kv", "--protocol", protocol, "--page-size", 16, "--lengths", "128,256,512,1024,2048,4096", "--seconds", 2, "--rounds", 5,
                         "--cache-tokens", 8192)
         values[f"fixed_cost.{name}"] = figures["intercepts"][0]["seconds"] * 1e3
         detail[name] = [(row["tokens"], row["median_s"]) for row in figures["rows"]]

@@ -49,8 +49,7 @@ Ranks::Ranks(const KvOptions& options, uint64_t tokens) : tokens_(tokens) {
 
 namespace {
 
-constexpr size_t kMostSamples = 1000;
-constexpr size_t kFewestSamples = 7;
+constexpr size_t kFewestSamples = 7;  // of one slot in one round
 constexpr size_t kWarming = 2;
 
 struct Row {
@@ -80,10 +79,12 @@ class Measurement {
     for (const Pieces& pieces : requests_.front()) row_.bytes += pieces.bytes, row_.operations += pieces.lengths.size();
   }
 
-  Row run() {
+  // Takes samples for `seconds`; may be called again for more.
+  void run(double seconds) {
     for (size_t i = 0; i < kWarming; ++i) {
       for (size_t rank = 0; rank < ranks_.all().size(); ++rank) move(ranks_.all()[rank], requests_[i % requests_.size()][rank]);
     }
+    const size_t before = times_.size();
     const double cpu = ranks_.cpu_seconds(), start = now();
     std::vector<std::thread> threads;
     std::vector<std::unique_ptr<std::barrier<>>> barriers;
@@ -106,20 +107,25 @@ class Measurement {
             }
             took[slot][rank] = now() - began;
             barrier->arrive_and_wait();
-            if (rank == 0) stop[slot] = !record(*std::max_element(took[slot].begin(), took[slot].end()), i + 1, now() - start);
+            if (rank == 0) stop[slot] = !record(*std::max_element(took[slot].begin(), took[slot].end()), i + 1, now() - start < seconds);
           }
         });
       }
     }
     for (auto& thread : threads) thread.join();
     if (!failure_.empty()) throw BenchError(failure_);
-    const double elapsed = now() - start;
+    elapsed_ += now() - start;
+    cpu_ += ranks_.cpu_seconds() - cpu;
+    if (times_.size() == before) throw BenchError("no sample was taken");
+  }
+
+  Row row() {
     const double gigabytes = static_cast<double>(row_.bytes) * static_cast<double>(times_.size()) / 1e9;
     row_.samples = times_.size();
     row_.median = median(times_);
     row_.p99 = percentile(times_, 0.99);
-    row_.bandwidth = options_.concurrency > 1 ? gigabytes * 1e9 / elapsed : static_cast<double>(row_.bytes) / row_.median;
-    row_.cpu_per_gb = (ranks_.cpu_seconds() - cpu) / gigabytes;
+    row_.bandwidth = options_.concurrency > 1 ? gigabytes * 1e9 / elapsed_ : static_cast<double>(row_.bytes) / row_.median;
+    row_.cpu_per_gb = cpu_ / gigabytes;
     return row_;
   }
 
@@ -128,11 +134,10 @@ class Measurement {
   static uint64_t row_places(uint64_t pages) { return pages > 4096 ? 2 : 16; }
 
   // Takes one request's time; says whether its slot goes on.
-  bool record(double seconds, size_t done, double elapsed) {
+  bool record(double took, size_t done, bool time_left) {
     std::lock_guard lock(mutex_);
-    times_.push_back(seconds);
-    if (!failure_.empty() || times_.size() >= kMostSamples) return false;
-    return done < kFewestSamples || elapsed < options_.common.seconds;
+    times_.push_back(took);
+    return failure_.empty() && (done < kFewestSamples || time_left);
   }
 
   const KvOptions& options_;
@@ -141,6 +146,7 @@ class Measurement {
   Row row_;
   std::mutex mutex_;
   std::vector<double> times_;
+  double elapsed_ = 0, cpu_ = 0;
   std::string failure_;
 };
 
@@ -194,8 +200,20 @@ void measure(const KvOptions& options) {
                             {"cpu_counts_target", ranks.target() != nullptr}};
   for (const uint64_t page_tokens : options.page_sizes) {
     std::vector<double> bytes, times;
-    for (const uint64_t tokens : options.lengths) {
-      const Row row = Measurement(options, ranks, page_tokens, tokens).run();
+    // Several rounds over all lengths: what else the machine does meets them alike, so that the line through them is straight.
+    std::vector<std::unique_ptr<Measurement>> measurements;
+    for (unsigned round = 0; round + 1 < options.rounds; ++round) {
+      for (size_t i = 0; i < options.lengths.size(); ++i) {
+        if (round == 0) measurements.push_back(std::make_unique<Measurement>(options, ranks, page_tokens, options.lengths[i]));
+        measurements[i]->run(options.common.seconds / options.rounds);
+      }
+    }
+    for (size_t i = 0; i < options.lengths.size(); ++i) {
+      const uint64_t tokens = options.lengths[i];
+      if (options.rounds == 1) measurements.push_back(std::make_unique<Measurement>(options, ranks, page_tokens, tokens));
+      measurements[i]->run(options.common.seconds / options.rounds);
+      const Row row = measurements[i]->row();
+      if (options.rounds == 1) measurements[i].reset();  // long lists of pieces cost memory
       print(row, line);
       figures["rows"].push_back(to_json(row, line));
       if (tokens >= 128 && tokens <= 4096) bytes.push_back(static_cast<double>(row.bytes)), times.push_back(row.median);
@@ -228,6 +246,8 @@ void add_kv(CLI::App* bench) {
   command->add_option("--fragmented", options->fragmented, "share of page boundaries at which the next page lies elsewhere")
       ->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--gap", options->gap, "seconds of idleness before each request")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--rounds", options->rounds, "rounds over all lengths, each with its part of --seconds")
+      ->check(CLI::Range(1, 100))->capture_default_str();
   command->add_option("--ranks", options->ranks, "ranks that send at the same time, each with an engine of its own")
       ->check(CLI::Range(1, 64))->capture_default_str();
   command->add_option("--concurrency", options->concurrency, "requests at a time")->check(CLI::Range(1, 1024))->capture_default_str();

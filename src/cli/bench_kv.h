@@ -19,6 +19,7 @@ struct KvOptions {
   std::vector<uint64_t> lengths = {128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
   double fragmented = 0;
   double gap = 0;  // seconds of idleness before each request
+  unsigned rounds = 1;
   unsigned ranks = 1;
   unsigned concurrency = 1;
   std::string trace;
