@@ -96,9 +96,10 @@ void send_all(int fd, const std::string& text, int stop_fd, Nanos deadline) {
 }
 
 std::string response(const char* status, const std::string& body, bool head) {
-  return fmt::format("HTTP/1.1 {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n"
-                     "Connection: close\r\n\r\n{}",
-                     status, body.size(), head ? "" : body);
+  return fmt::format(
+      "HTTP/1.1 {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n{}",
+      status, body.size(), head ? "" : body);
 }
 
 }  // namespace
@@ -116,7 +117,8 @@ void HttpExposition::serve(int stop_fd) {
     if (connection.valid()) {
       answer(connection.get(), stop_fd);
     } else if (errno == EMFILE || errno == ENFILE) {
-      // The connection stays queued and the listener readable: without a pause this would spin until a descriptor is free.
+      // The connection stays queued and the listener readable: without a pause this would spin until a descriptor is
+      // free.
       static_cast<void>(wait_ready(-1, 0, stop_fd, monotonic_now() + 100 * kMillisecond));
     }
   }
@@ -134,7 +136,9 @@ void HttpExposition::answer(int connection, int stop_fd) {
   const size_t start = head ? 5 : 4;
   const std::string path = request->substr(start, request->find_first_of(" ?\r\n", start) - start);
   const auto page = pages_.find(path);
-  send_all(connection, page == pages_.end() ? response("404 Not Found", "no such page\n", head) : response("200 OK", page->second(), head),
+  send_all(connection,
+           page == pages_.end() ? response("404 Not Found", "no such page\n", head)
+                                : response("200 OK", page->second(), head),
            stop_fd, deadline);
 }
 
@@ -143,7 +147,8 @@ void serve_metrics(const std::string& address, const Metrics& metrics, HttpExpos
   const Status status = server->start(address, {{"/metrics", [&metrics] { return metrics.expose(); }},
                                                 {"/health", [] { return std::string("ok\n"); }}});
   if (!status.ok()) {
-    log::warn("metrics_off", "no metrics are served: {}; choose another port in TIDEWIRE_METRICS, or port 0", status.message());
+    log::warn("metrics_off", "no metrics are served: {}; choose another port in TIDEWIRE_METRICS, or port 0",
+              status.message());
   } else if (server->address() != address) {
     log::warn("metrics_on", "metrics are served address={} path=/metrics", server->address());
   } else {

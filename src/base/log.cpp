@@ -17,7 +17,8 @@
 namespace tidewire::log {
 namespace {
 
-// A pipe that polls as writable takes at least PIPE_BUF (4096) bytes at once, so that a line no longer than that never blocks.
+// A pipe that polls as writable takes at least PIPE_BUF (4096) bytes at once, so that a line no longer than that never
+// blocks.
 constexpr size_t kMaxLine = 4096;
 
 // Process facts, not an object with a life of its own: all are plain atomics, so that fork and exit need no care.
@@ -39,8 +40,8 @@ bool stderr_takes_a_line() {
          (descriptor.revents & (POLLERR | POLLHUP | POLLNVAL)) == 0;
 }
 
-// One write, so that lines of several threads and processes don't mix. Another writer may have filled the pipe or socket since the
-// poll, so both are asked not to wait where the kernel can promise that (pipes: Linux 6.4).
+// One write, so that lines of several threads and processes don't mix. Another writer may have filled the pipe or
+// socket since the poll, so both are asked not to wait where the kernel can promise that (pipes: Linux 6.4).
 bool write_line(const char* line, size_t length) {
   struct stat kind;
   if (::fstat(STDERR_FILENO, &kind) != 0) return false;
@@ -91,12 +92,16 @@ bool enabled(Level level) {
   return static_cast<int>(level) >= current && level != Level::kOff;
 }
 
-void set_level(Level level) { g_level.store(static_cast<int>(level), std::memory_order_relaxed); }
+void set_level(Level level) {
+  g_level.store(static_cast<int>(level), std::memory_order_relaxed);
+}
 
-uint64_t dropped_lines() { return g_dropped.load(std::memory_order_relaxed); }
+uint64_t dropped_lines() {
+  return g_dropped.load(std::memory_order_relaxed);
+}
 
-size_t format_line(char* out, size_t size, const LineTime& when, Level level, int pid, std::string_view text, uint64_t suppressed,
-                   uint64_t dropped) {
+size_t format_line(char* out, size_t size, const LineTime& when, Level level, int pid, std::string_view text,
+                   uint64_t suppressed, uint64_t dropped) {
   fmt::memory_buffer tail;
   if (suppressed) fmt::format_to(std::back_inserter(tail), " suppressed={}", suppressed);
   if (dropped) fmt::format_to(std::back_inserter(tail), " dropped={}", dropped);
@@ -105,9 +110,9 @@ size_t format_line(char* out, size_t size, const LineTime& when, Level level, in
   tm utc;
   gmtime_r(&when.seconds, &utc);
   constexpr char kLetters[] = "DIWE";
-  const auto head = fmt::format_to_n(out, size, "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} tidewire[{}] ", utc.tm_year + 1900,
-                                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, when.milliseconds,
-                                     kLetters[static_cast<int>(level) & 3], pid);
+  const auto head = fmt::format_to_n(out, size, "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} tidewire[{}] ",
+                                     utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
+                                     utc.tm_sec, when.milliseconds, kLetters[static_cast<int>(level) & 3], pid);
   size_t used = std::min(static_cast<size_t>(head.size), size);
   const size_t room = size - std::min(size, used + tail.size());
   const bool cut = text.size() > room;
@@ -133,8 +138,8 @@ void write(Level level, std::string_view key, std::string_view text) {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   char line[kMaxLine];
-  const size_t length = format_line(line, sizeof line, {now.tv_sec, static_cast<int>(now.tv_nsec / kMillisecond)}, level, getpid(),
-                                    text, suppressed, dropped);
+  const size_t length = format_line(line, sizeof line, {now.tv_sec, static_cast<int>(now.tv_nsec / kMillisecond)},
+                                    level, getpid(), text, suppressed, dropped);
   if (!write_line(line, length)) g_dropped.fetch_add(dropped + 1, std::memory_order_relaxed);
 }
 

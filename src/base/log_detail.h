@@ -16,8 +16,9 @@
 
 namespace tidewire::log {
 
-// Admits at most kLinesPerSecond lines of a key in each second of the monotonic clock. Keys share kSlots slots by hash: two keys that
-// meet in one share its allowance, which costs a line now and then and keeps the memory fixed. Lock-free: any thread, safe over fork.
+// Admits at most kLinesPerSecond lines of a key in each second of the monotonic clock. Keys share kSlots slots by hash:
+// two keys that meet in one share its allowance, which costs a line now and then and keeps the memory fixed. Lock-free:
+// any thread, safe over fork.
 class RateLimiter {
  public:
   static constexpr uint32_t kLinesPerSecond = 10;
@@ -36,10 +37,10 @@ struct LineTime {
   int milliseconds;
 };
 
-// Writes the whole line with its end into out and returns its length, at most `size`. A long text is cut and ends in "..."; control
-// characters become blanks.
-size_t format_line(char* out, size_t size, const LineTime& when, Level level, int pid, std::string_view text, uint64_t suppressed,
-                   uint64_t dropped);
+// Writes the whole line with its end into out and returns its length, at most `size`. A long text is cut and ends in
+// "..."; control characters become blanks.
+size_t format_line(char* out, size_t size, const LineTime& when, Level level, int pid, std::string_view text,
+                   uint64_t suppressed, uint64_t dropped);
 
 // "debug", "info", "warn", "error" or "off".
 std::optional<Level> parse_level(std::string_view text);

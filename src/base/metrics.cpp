@@ -26,13 +26,18 @@ std::string escaped(std::string_view value) {
 
 std::string label_text(const Metrics::Labels& labels) {
   std::string text;
-  for (const auto& [name, value] : labels) text += fmt::format("{}{}=\"{}\"", text.empty() ? "" : ",", name, escaped(value));
+  for (const auto& [name, value] : labels)
+    text += fmt::format("{}{}=\"{}\"", text.empty() ? "" : ",", name, escaped(value));
   return text;
 }
 
-std::string braces(const std::string& labels) { return labels.empty() ? "" : "{" + labels + "}"; }
+std::string braces(const std::string& labels) {
+  return labels.empty() ? "" : "{" + labels + "}";
+}
 
-double seconds(Nanos duration) { return static_cast<double>(duration) / 1e9; }
+double seconds(Nanos duration) {
+  return static_cast<double>(duration) / 1e9;
+}
 
 }  // namespace
 
@@ -119,7 +124,8 @@ std::string Metrics::expose() const {
         }
         total += histogram.bucket(Histogram::kBounds.size());
         write("{}_bucket{{{}le=\"+Inf\"}} {}\n", name, prefix, total);
-        write("{}_sum{} {}\n{}_count{} {}\n", name, braces(labels), seconds(histogram.sum()), name, braces(labels), total);
+        write("{}_sum{} {}\n{}_count{} {}\n", name, braces(labels), seconds(histogram.sum()), name, braces(labels),
+              total);
       }
     }
   }

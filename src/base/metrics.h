@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Metrics: counters, gauges and latency histograms, and their text in Prometheus' exposition format.
-// A Metrics object is one registry; an engine owns one. Looking up a series takes a lock: look it up once and keep the reference, which
-// stays valid as long as the registry. Changing a value is one relaxed atomic operation (a histogram: three) from any thread.
+// A Metrics object is one registry; an engine owns one. Looking up a series takes a lock: look it up once and keep the
+// reference, which stays valid as long as the registry. Changing a value is one relaxed atomic operation (a histogram:
+// three) from any thread.
 #pragma once
 
 #include <array>
@@ -43,10 +44,11 @@ class Gauge {
 class Histogram {
  public:
   static constexpr std::array<Nanos, 24> kBounds = {
-      2 * kMicrosecond,   5 * kMicrosecond,   10 * kMicrosecond,  25 * kMicrosecond,  50 * kMicrosecond,  100 * kMicrosecond,
-      250 * kMicrosecond, 500 * kMicrosecond, 1 * kMillisecond,   2 * kMillisecond,   5 * kMillisecond,   10 * kMillisecond,
-      25 * kMillisecond,  50 * kMillisecond,  100 * kMillisecond, 250 * kMillisecond, 500 * kMillisecond, 1 * kSecond,
-      2 * kSecond,        5 * kSecond,        10 * kSecond,       20 * kSecond,       30 * kSecond,       60 * kSecond};
+      2 * kMicrosecond,   5 * kMicrosecond,   10 * kMicrosecond,  25 * kMicrosecond, 50 * kMicrosecond,
+      100 * kMicrosecond, 250 * kMicrosecond, 500 * kMicrosecond, 1 * kMillisecond,  2 * kMillisecond,
+      5 * kMillisecond,   10 * kMillisecond,  25 * kMillisecond,  50 * kMillisecond, 100 * kMillisecond,
+      250 * kMillisecond, 500 * kMillisecond, 1 * kSecond,        2 * kSecond,       5 * kSecond,
+      10 * kSecond,       20 * kSecond,       30 * kSecond,       60 * kSecond};
 
   // Negative durations count as 0.
   void observe(Nanos duration);
@@ -65,14 +67,14 @@ class Metrics {
   // Label names are constants of the program; values may come from outside.
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // At most so many values of the label "peer" get series of their own in each family; later ones share peer="other", so that a large
-  // or changing cluster can't fill memory.
+  // At most so many values of the label "peer" get series of their own in each family; later ones share peer="other",
+  // so that a large or changing cluster can't fill memory.
   static constexpr size_t kMaxPeers = 100;
   // The same for all other labels together: beyond it series share {overflow="true"}.
   static constexpr size_t kMaxSeries = 2000;
 
-  // The series of this name and these labels, made at first use. `help` of the first use counts. One name has one kind: a second kind
-  // gets a series that is not exposed.
+  // The series of this name and these labels, made at first use. `help` of the first use counts. One name has one kind:
+  // a second kind gets a series that is not exposed.
   Counter& counter(std::string_view name, std::string_view help, Labels labels = {});
   Gauge& gauge(std::string_view name, std::string_view help, Labels labels = {});
   Histogram& histogram(std::string_view name, std::string_view help, Labels labels = {});

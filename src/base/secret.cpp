@@ -18,7 +18,9 @@ Status bad(const std::string& file, const std::string& why) {
   return Status::error(Code::kInvalidArgument, "setting secret.file: '{}' {}", file, why);
 }
 
-bool is_space(char byte) { return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r' || byte == '\v' || byte == '\f'; }
+bool is_space(char byte) {
+  return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r' || byte == '\v' || byte == '\f';
+}
 
 }  // namespace
 
@@ -49,9 +51,10 @@ Result<std::string> load_secret(const std::string& secret_file) {
   while (used > 0 && is_space(secret[used - 1])) --used;
   secret.resize(used);
   if (used < kMinSecret || used > kMaxSecret) {
-    return bad(secret_file, fmt::format("holds {} bytes without trailing white space; a secret has {} to {}, for example from "
-                                        "`openssl rand -hex 32`",
-                                        used, kMinSecret, kMaxSecret));
+    return bad(secret_file,
+               fmt::format("holds {} bytes without trailing white space; a secret has {} to {}, for example from "
+                           "`openssl rand -hex 32`",
+                           used, kMinSecret, kMaxSecret));
   }
   return secret;
 }

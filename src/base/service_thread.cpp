@@ -28,8 +28,8 @@ Status ServiceThread::start(const char* name, std::function<void(int stop_fd)> b
       body(fd);
     });
   } catch (const std::system_error& error) {
-    status = Status::error(Code::kNoResources, "can't start thread {}: {}; raise the limit of processes (ulimit -u)", name,
-                           error.what());
+    status = Status::error(Code::kNoResources, "can't start thread {}: {}; raise the limit of processes (ulimit -u)",
+                           name, error.what());
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   return status;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ServiceThread: a named background thread that waits on descriptors and is stopped through one. All signals are blocked in it, so that
-// the program's handlers run on the program's threads. After fork() the child's copy is inert: it neither stops nor joins what only the
-// parent has.
+// ServiceThread: a named background thread that waits on descriptors and is stopped through one. All signals are
+// blocked in it, so that the program's handlers run on the program's threads. After fork() the child's copy is inert:
+// it neither stops nor joins what only the parent has.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +24,8 @@ class ServiceThread {
   ServiceThread& operator=(const ServiceThread&) = delete;
   ~ServiceThread() { stop(); }
 
-  // Runs body(stop_fd) on a new thread; stop_fd becomes (and stays) readable when the thread shall end. The name has at most 15 bytes.
+  // Runs body(stop_fd) on a new thread; stop_fd becomes (and stays) readable when the thread shall end. The name has at
+  // most 15 bytes.
   Status start(const char* name, std::function<void(int stop_fd)> body);
   // Ends and joins the thread. May be called again. Not from the thread itself.
   void stop();
@@ -35,8 +36,8 @@ class ServiceThread {
   pid_t owner_ = 0;
 };
 
-// Waits until fd has one of poll's `events`; false at the deadline (kNever: none), when stop_fd is readable, or on an error. An fd of -1
-// is not waited for.
+// Waits until fd has one of poll's `events`; false at the deadline (kNever: none), when stop_fd is readable, or on an
+// error. An fd of -1 is not waited for.
 bool wait_ready(int fd, short events, int stop_fd, Nanos deadline);
 
 }  // namespace tidewire

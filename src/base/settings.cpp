@@ -27,8 +27,10 @@ constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kGiB = 1 << 30;
 
 const Entry kTable[] = {
-    {"transfer.timeout", Kind::kSeconds, &Settings::transfer_timeout, kMillisecond, 86400 * kSecond, "MC_TRANSFER_TIMEOUT",
-     "Deadline of a batch that was submitted without one, plus 1 ns for each byte. MC_TRANSFER_TIMEOUT below 5 counts as 5."},
+    {"transfer.timeout", Kind::kSeconds, &Settings::transfer_timeout, kMillisecond, 86400 * kSecond,
+     "MC_TRANSFER_TIMEOUT",
+     "Deadline of a batch that was submitted without one, plus 1 ns for each byte. MC_TRANSFER_TIMEOUT below 5 counts "
+     "as 5."},
     {"connect.timeout", Kind::kSeconds, &Settings::connect_timeout, 10 * kMillisecond, 60 * kSecond, "",
      "One attempt to reach a peer: connection and handshake."},
     {"lane.stall_timeout", Kind::kSeconds, &Settings::stall_timeout, 50 * kMillisecond, 60 * kSecond, "",
@@ -65,16 +67,20 @@ const Entry kTable[] = {
     {"force_tcp", Kind::kBool, &Settings::force_tcp, 0, 1, "MC_FORCE_TCP",
      "Protocol \"rdma\" uses TCP, also where InfiniBand-class devices exist."},
     {"secret.file", Kind::kText, &Settings::secret_file, 0, 0, "",
-     "File with the cluster secret, 16 to 4096 bytes, readable by its owner alone. Empty: peers are not authenticated."},
+     "File with the cluster secret, 16 to 4096 bytes, readable by its owner alone. Empty: peers are not "
+     "authenticated."},
     {"metrics", Kind::kHostPort, &Settings::metrics, 0, 0, "",
-     "Where metrics are served in Prometheus' text format (path /metrics); port 0 chooses one and logs it. Empty: off."},
-    {"log.level", Kind::kLogLevel, &Settings::log_level, 0, 0, "MC_LOG_LEVEL", "Lines below this level are not written."},
+     "Where metrics are served in Prometheus' text format (path /metrics); port 0 chooses one and logs it. Empty: "
+     "off."},
+    {"log.level", Kind::kLogLevel, &Settings::log_level, 0, 0, "MC_LOG_LEVEL",
+     "Lines below this level are not written."},
 };
 
 std::string environment_name(const Entry& entry) {
   if (std::string_view(entry.name) == "log.level") return "TIDEWIRE_LOG";
   std::string name = std::string("TIDEWIRE_") + entry.name;
-  for (char& letter : name) letter = letter == '.' ? '_' : static_cast<char>(letter >= 'a' && letter <= 'z' ? letter - 32 : letter);
+  for (char& letter : name)
+    letter = letter == '.' ? '_' : static_cast<char>(letter >= 'a' && letter <= 'z' ? letter - 32 : letter);
   return name;
 }
 
@@ -102,7 +108,9 @@ Given given_value(const Entry& entry, const std::vector<std::string>& options) {
   return {};
 }
 
-std::string range_of(const Entry& entry) { return settings_values::range_text(entry.kind, entry.min, entry.max); }
+std::string range_of(const Entry& entry) {
+  return settings_values::range_text(entry.kind, entry.min, entry.max);
+}
 
 Status apply(const Entry& entry, const Given& given, Settings* settings) {
   if (given.origin == "default") return {};
@@ -140,7 +148,8 @@ Status check_option_names(const std::vector<std::string>& options) {
   for (const std::string& option : options) {
     const size_t equals = option.find('=');
     if (equals == std::string::npos) {
-      return Status::error(Code::kInvalidArgument, "bad option '{}': options are name=value", settings_values::printable(option));
+      return Status::error(Code::kInvalidArgument, "bad option '{}': options are name=value",
+                           settings_values::printable(option));
     }
     const std::string_view name = std::string_view(option).substr(0, equals);
     if (std::none_of(std::begin(kTable), std::end(kTable), [&](const Entry& entry) { return name == entry.name; })) {
@@ -158,9 +167,10 @@ Result<Settings> Settings::load(const std::vector<std::string>& options) {
   Settings settings;
   for (const Entry& entry : kTable) TW_RETURN_IF_ERROR(apply(entry, given_value(entry, options), &settings));
   if ((settings.port_min == 0) != (settings.port_max == 0) || settings.port_min > settings.port_max) {
-    return Status::error(Code::kInvalidArgument,
-                         "settings port.min={} and port.max={}: give both, with port.min no higher than port.max, or neither",
-                         settings.port_min, settings.port_max);
+    return Status::error(
+        Code::kInvalidArgument,
+        "settings port.min={} and port.max={}: give both, with port.min no higher than port.max, or neither",
+        settings.port_min, settings.port_max);
   }
   return settings;
 }
@@ -173,8 +183,8 @@ std::vector<SettingRow> describe_settings(const std::vector<std::string>& option
     Settings settings;
     const Status status = apply(entry, given, &settings);
     rows.push_back({entry.name, settings_values::unit_text(entry.kind), value_text(entry, defaults), range_of(entry),
-                    environment_name(entry), entry.mooncake, status.ok() ? value_text(entry, settings) : status.message(),
-                    given.origin, entry.help});
+                    environment_name(entry), entry.mooncake,
+                    status.ok() ? value_text(entry, settings) : status.message(), given.origin, entry.help});
   }
   return rows;
 }

@@ -10,7 +10,8 @@
 
 namespace tidewire {
 
-// [{"name": …, "unit": …, "default": …, "range": …, "environment": …, "mooncake": …, "value": …, "origin": …, "help": …}, …]
+// [{"name": …, "unit": …, "default": …, "range": …, "environment": …, "mooncake": …, "value": …, "origin": …, "help":
+// …}, …]
 std::string settings_json(const std::vector<SettingRow>& rows);
 // A page that does not depend on this process's environment: values and origins are left out.
 std::string settings_markdown(const std::vector<SettingRow>& rows);

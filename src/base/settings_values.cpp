@@ -15,7 +15,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-Status bad(const char* why) { return Status(Code::kInvalidArgument, why); }
+Status bad(const char* why) {
+  return Status(Code::kInvalidArgument, why);
+}
 
 // The number at the start of text; *rest gets what follows it.
 template <typename T>
@@ -92,7 +94,8 @@ Result<std::string> parse_text(Kind kind, std::string_view text) {
     if (!bracketed && host.find_first_of(":[]") != std::string_view::npos) return bad("not host:port ([v6]:port)");
     uint16_t port = 0;
     std::string_view rest;
-    if (!leading_number(text.substr(colon + 1), &port, &rest) || !rest.empty()) return bad("the port is not 0 to 65535");
+    if (!leading_number(text.substr(colon + 1), &port, &rest) || !rest.empty())
+      return bad("the port is not 0 to 65535");
   }
   if (text.find('\0') != std::string_view::npos) return bad("it holds a NUL byte");
   return std::string(text);
@@ -106,11 +109,16 @@ std::string range_text(Kind kind, int64_t min, int64_t max) {
   switch (kind) {
     case Kind::kSeconds:
     case Kind::kInteger:
-    case Kind::kBytes: return fmt::format("{} to {}", number_text(kind, min), number_text(kind, max));
-    case Kind::kBool: return "true or false";
-    case Kind::kText: return "any text";
-    case Kind::kHostPort: return "host:port or nothing";
-    case Kind::kLogLevel: return "debug, info, warn, error or off";
+    case Kind::kBytes:
+      return fmt::format("{} to {}", number_text(kind, min), number_text(kind, max));
+    case Kind::kBool:
+      return "true or false";
+    case Kind::kText:
+      return "any text";
+    case Kind::kHostPort:
+      return "host:port or nothing";
+    case Kind::kLogLevel:
+      return "debug, info, warn, error or off";
   }
   return "";
 }

@@ -45,7 +45,8 @@ Result<std::string> read_one(int fd) {
   std::string buffer(1 << 16, '\0');
   const Nanos deadline = monotonic_now() + kAnswerTime;
   for (;;) {
-    if (!wait_ready(fd, POLLIN, -1, deadline)) return Status(Code::kTimeout, "the engine does not answer; it may be stopped");
+    if (!wait_ready(fd, POLLIN, -1, deadline))
+      return Status(Code::kTimeout, "the engine does not answer; it may be stopped");
     const ssize_t got = ::recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got == 0) return text;
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -71,7 +72,8 @@ Status StatusSocket::start() {
     index_ = index;
     return thread_.start("tw-status", [this](int stop_fd) { serve(stop_fd); });
   }
-  return Status::error(Code::kNoResources, "all {} names of status sockets of process {} are taken", kMaxEngines, ::getpid());
+  return Status::error(Code::kNoResources, "all {} names of status sockets of process {} are taken", kMaxEngines,
+                       ::getpid());
 }
 
 void StatusSocket::serve(int stop_fd) {
@@ -110,27 +112,31 @@ Result<std::vector<std::string>> read_status(pid_t pid) {
     const Address address = address_of(pid, index);
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0) {
       if (errno == ECONNREFUSED || errno == ENOENT) continue;  // engines come and go: a gap does not end the list
-      if (errno == EAGAIN) return Status::error(Code::kTimeout, "process {} does not take questions; it may be stopped", pid);
+      if (errno == EAGAIN)
+        return Status::error(Code::kTimeout, "process {} does not take questions; it may be stopped", pid);
       return errno_status(errno, fmt::format("ask process {}", pid));
     }
     ucred peer{};
     socklen_t length = sizeof peer;
     const bool known = ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
     if (!known || (peer.uid != ::geteuid() && ::geteuid() != 0 && peer.uid != 0)) {
-      return Status::error(Code::kPermissionDenied, "process {} belongs to another user; ask as that user or as root", pid);
+      return Status::error(Code::kPermissionDenied, "process {} belongs to another user; ask as that user or as root",
+                           pid);
     }
     TW_ASSIGN_OR_RETURN(std::string text, read_one(fd.get()));
     // Nothing at all means that the engine refused this user.
     if (text.empty()) {
-      return Status::error(Code::kPermissionDenied, "process {} gives no answer to this user; ask as its own user or as root", pid);
+      return Status::error(Code::kPermissionDenied,
+                           "process {} gives no answer to this user; ask as its own user or as root", pid);
     }
     texts.push_back(std::move(text));
   }
   if (texts.empty()) {
-    return Status::error(Code::kNotFound,
-                         "process {} has no Tidewire engine here; give the process that created it, and ask in its network namespace "
-                         "(the same container)",
-                         pid);
+    return Status::error(
+        Code::kNotFound,
+        "process {} has no Tidewire engine here; give the process that created it, and ask in its network namespace "
+        "(the same container)",
+        pid);
   }
   return texts;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands of the program `tidewire`. Each add_* function registers one; its callback runs the command and leaves through
-// CLI::RuntimeError with the exit code when that is not 0. Results go to stdout, messages for people to stderr.
+// The subcommands of the program `tidewire`. Each add_* function registers one; its callback runs the command and
+// leaves through CLI::RuntimeError with the exit code when that is not 0. Results go to stdout, messages for people to
+// stderr.
 #pragma once
 
 #include <CLI/CLI.hpp>

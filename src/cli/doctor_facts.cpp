@@ -36,7 +36,9 @@ std::string selected(const std::string& text) {
   return open == std::string::npos || close == std::string::npos ? "" : text.substr(open + 1, close - open - 1);
 }
 
-uint64_t limit(rlim_t value) { return value == RLIM_INFINITY ? kUnlimited : value; }
+uint64_t limit(rlim_t value) {
+  return value == RLIM_INFINITY ? kUnlimited : value;
+}
 
 // Listening as an engine does; 0 or the errno.
 int try_listen(int family, uint16_t port) {
@@ -100,7 +102,8 @@ int try_process_vm() {
 Library look_for(const char* name, const char* vendor_folder, const std::function<std::string(void*)>& version) {
   Library library;
   void* handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (!handle && *vendor_folder) handle = ::dlopen((std::string(vendor_folder) + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle && *vendor_folder)
+    handle = ::dlopen((std::string(vendor_folder) + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!handle) return library;
   library.found = true;
@@ -121,7 +124,9 @@ std::string cuda_version(void* handle) {
   return function && function(&version) == 0 ? fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10) : "";
 }
 
-std::string no_version(void*) { return ""; }
+std::string no_version(void*) {
+  return "";
+}
 
 void count_devices(Facts* facts) {
   for (const std::string& name : sysfs::list("/dev/infiniband")) {
@@ -174,7 +179,7 @@ void check_memory(Facts* facts) {
   facts->memfd = try_memfd();
   facts->process_vm = try_process_vm();
   facts->yama_scope = static_cast<int>(sysfs::read_integer("/proc/sys/kernel/yama/ptrace_scope", -1));
-  struct statfs shm{};
+  struct statfs shm {};
   if (::statfs("/dev/shm", &shm) == 0 && shm.f_type == kTmpfsMagic) {
     facts->shm_mounted = true;
     facts->shm_size = shm.f_blocks * static_cast<uint64_t>(shm.f_bsize);

@@ -69,10 +69,8 @@ void serve(const Options& options) {
   char address[512];
   check(tw_engine_address(engine.handle, address, sizeof address), "address");
 
-  const nlohmann::ordered_json line = {{"address", address},
-                                       {"buffer", reinterpret_cast<uint64_t>(buffer)},
-                                       {"length", *length},
-                                       {"pid", ::getpid()}};
+  const nlohmann::ordered_json line = {
+      {"address", address}, {"buffer", reinterpret_cast<uint64_t>(buffer)}, {"length", *length}, {"pid", ::getpid()}};
   fmt::print("{}\n", line.dump());
   std::fflush(stdout);
 
@@ -88,16 +86,19 @@ void serve(const Options& options) {
 void add_serve(CLI::App& app) {
   CLI::App* command = app.add_subcommand("serve", "Waits as the target of transfers until SIGINT or SIGTERM");
   const auto options = std::make_shared<Options>();
-  command->add_option("--listen", options->listen, "Address that peers use: host, host:port or [v6]:port")->capture_default_str();
+  command->add_option("--listen", options->listen, "Address that peers use: host, host:port or [v6]:port")
+      ->capture_default_str();
   command->add_option("--metadata", options->metadata, "P2PHANDSHAKE (peers are addresses) or http://host:port[/path]");
-  command->add_option("--protocol", options->protocol, "auto, tcp, shm, rdma, efa or fabric:PROVIDER")->capture_default_str();
+  command->add_option("--protocol", options->protocol, "auto, tcp, shm, rdma, efa or fabric:PROVIDER")
+      ->capture_default_str();
   command->add_option("--devices", options->devices, "Comma list of interfaces (default: the one with the address)");
   command->add_option("--buffer", options->buffer, "Size of the registered buffer; K, M, G are powers of 1024; 0: none")
       ->capture_default_str();
   command->add_option("--location", options->location, "Where the buffer lies: *, cpu:N")->capture_default_str();
   command->add_option("--set", options->settings, "A setting name=value; repeatable (see tidewire doctor --settings)");
   command->footer(
-      "Prints one line of JSON when ready: {\"address\", \"buffer\", \"length\", \"pid\"}; buffer is the address for remote "
+      "Prints one line of JSON when ready: {\"address\", \"buffer\", \"length\", \"pid\"}; buffer is the address for "
+      "remote "
       "transfers.");
   command->callback([options] { serve(*options); });
 }

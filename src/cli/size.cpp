@@ -8,7 +8,8 @@ namespace tidewire::cli {
 
 Result<uint64_t> parse_size(const std::string& text) {
   const auto bad = [&] {
-    return Status::error(Code::kInvalidArgument, "bad size '{}': give a number of bytes, or one with K, M, G or T", text);
+    return Status::error(Code::kInvalidArgument, "bad size '{}': give a number of bytes, or one with K, M, G or T",
+                         text);
   };
   double number = 0;
   const char* const end = text.data() + text.size();

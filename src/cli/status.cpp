@@ -60,9 +60,11 @@ void show(const Options& options) {
 }  // namespace
 
 void add_status(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("status", "Shows the engines of a process: peers, rails, work in flight, last errors");
+  CLI::App* command =
+      app.add_subcommand("status", "Shows the engines of a process: peers, rails, work in flight, last errors");
   const auto options = std::make_shared<Options>();
-  command->add_option("pid", options->pid, "Process id; without it: the processes that have engines")->check(CLI::PositiveNumber);
+  command->add_option("pid", options->pid, "Process id; without it: the processes that have engines")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", options->json, "Print JSON");
   command->footer("Works for processes of the same user (root: of any) in the same network namespace.");
   command->callback([options] { options->pid ? show(*options) : list_processes(options->json); });

@@ -71,7 +71,8 @@ std::string error_line(const json& error) {
   std::string line;
   if (error.is_object()) {
     for (const auto& [name, value] : error.items()) {
-      line += fmt::format("{}{}={}", line.empty() ? "" : " ", name, value.is_string() ? value.get<std::string>() : value.dump());
+      line += fmt::format("{}{}={}", line.empty() ? "" : " ", name,
+                          value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
   return clean(line);
@@ -81,24 +82,29 @@ std::string error_line(const json& error) {
 
 Result<std::string> status_text(const std::string& text) {
   const json status = json::parse(text, nullptr, false);
-  if (!status.is_object()) return Status(Code::kProtocol, "the engine's answer is no JSON object; it may be another version");
+  if (!status.is_object())
+    return Status(Code::kProtocol, "the engine's answer is no JSON object; it may be another version");
 
-  std::string out = fmt::format("engine {}  process {}  version {}\n", field(status, "address"), field(status, "process_id"), field(status, "version"));
-  out += fmt::format("regions {} ({})  peers {}  notifications waiting {}\n", field(status, "regions"), bytes(status, "registered_bytes"),
-                     field(status, "peers_known"), field(status, "notifications_waiting"));
-  if (field(status, "metrics_address") != "-") out += fmt::format("metrics http://{}/metrics\n", field(status, "metrics_address"));
+  std::string out = fmt::format("engine {}  process {}  version {}\n", field(status, "address"),
+                                field(status, "process_id"), field(status, "version"));
+  out += fmt::format("regions {} ({})  peers {}  notifications waiting {}\n", field(status, "regions"),
+                     bytes(status, "registered_bytes"), field(status, "peers_known"),
+                     field(status, "notifications_waiting"));
+  if (field(status, "metrics_address") != "-")
+    out += fmt::format("metrics http://{}/metrics\n", field(status, "metrics_address"));
 
   Rows rows = {{"TRANSPORT", "NAME", "ADDRESS", "RATE"}};
   for (const json& rail : list(status, "rails")) {
-    rows.push_back({field(rail, "transport"), field(rail, "name"), field(rail, "address"), rate(rail, "bits_per_second")});
+    rows.push_back(
+        {field(rail, "transport"), field(rail, "name"), field(rail, "address"), rate(rail, "bits_per_second")});
   }
   out += table("Rails", rows);
 
   rows = {{"PEER", "STATE", "WORK", "RETRIES", "FALL-BACKS", "BACK-OFFS", "LAST ERROR"}};
   Rows channels = {{"PEER", "TRANSPORT", "RAILS", "STATE", "IN FLIGHT", "RATE"}};
   for (const json& peer : list(status, "peers")) {
-    rows.push_back({field(peer, "name"), field(peer, "state"), field(peer, "jobs"), field(peer, "retries"), field(peer, "fallbacks"),
-                    field(peer, "backoffs"), field(peer, "last_error")});
+    rows.push_back({field(peer, "name"), field(peer, "state"), field(peer, "jobs"), field(peer, "retries"),
+                    field(peer, "fallbacks"), field(peer, "backoffs"), field(peer, "last_error")});
     for (const json& channel : list(peer, "channels")) {
       channels.push_back({field(peer, "name"), field(channel, "transport"),
                           field(channel, "local_rail") + ":" + field(channel, "remote_rail"), field(channel, "state"),
@@ -107,7 +113,8 @@ Result<std::string> status_text(const std::string& text) {
   }
   out += table("Peers", rows);
   const size_t shown = list(status, "peers").size();
-  if (number(status, "peers_known") > shown) out += fmt::format("  … and {} more\n", number(status, "peers_known") - shown);
+  if (number(status, "peers_known") > shown)
+    out += fmt::format("  … and {} more\n", number(status, "peers_known") - shown);
   out += table("Work in flight", channels);
 
   out += "\nLast errors";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An engine's status JSON (tw_engine_status_json) as tables. The JSON comes from another process: whatever is missing or of another
-// type is shown as "-".
+// An engine's status JSON (tw_engine_status_json) as tables. The JSON comes from another process: whatever is missing
+// or of another type is shown as "-".
 #pragma once
 
 #include <sys/types.h>

@@ -9,7 +9,8 @@
 namespace tidewire::cli {
 
 void add_topology(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("topology", "Shows network interfaces, NUMA nodes and accelerators of this machine");
+  CLI::App* command =
+      app.add_subcommand("topology", "Shows network interfaces, NUMA nodes and accelerators of this machine");
   const auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print JSON");
   command->callback([json] {

@@ -27,7 +27,9 @@ int numa_node_of(const std::string& pci_folder) {
   return pci_folder.empty() ? -1 : static_cast<int>(sysfs::read_integer(pci_folder + "/numa_node", -1));
 }
 
-std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string name_of(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
 
 std::string device_type(const std::string& folder) {
   const std::string uevent = sysfs::read_text(folder + "/uevent");
@@ -60,7 +62,8 @@ Nic read_nic(const std::string& folder, const AddressMap& addresses) {
   nic.up = (std::strtoul(flags.c_str(), nullptr, 16) & IFF_UP) != 0;
   nic.mtu = static_cast<int>(sysfs::read_integer(folder + "/mtu", 0));
   // Megabits; virtual interfaces say -1 or fail.
-  nic.bits_per_second = static_cast<uint64_t>(std::max<int64_t>(sysfs::read_integer(folder + "/speed", 0), 0)) * 1'000'000;
+  nic.bits_per_second =
+      static_cast<uint64_t>(std::max<int64_t>(sysfs::read_integer(folder + "/speed", 0), 0)) * 1'000'000;
   nic.master = sysfs::link_name(folder + "/master");
   const std::string pci = sysfs::pci_folder(sysfs::resolve(folder + "/device"));
   nic.numa_node = numa_node_of(pci);
@@ -83,8 +86,8 @@ FabricPort read_port(const std::string& folder) {
 }
 
 FabricKind fabric_kind(const FabricDevice& device, const std::string& pci_folder) {
-  if (device.driver == "efa" ||
-      (sysfs::read_text(pci_folder + "/vendor") == kAmazon && sysfs::read_text(pci_folder + "/device").starts_with("0xefa"))) {
+  if (device.driver == "efa" || (sysfs::read_text(pci_folder + "/vendor") == kAmazon &&
+                                 sysfs::read_text(pci_folder + "/device").starts_with("0xefa"))) {
     return FabricKind::kEfa;
   }
   for (const FabricPort& port : device.ports) {
@@ -102,7 +105,8 @@ FabricDevice read_fabric(const std::string& folder) {
   device.pci = pci.empty() ? "" : name_of(pci);
   device.numa_node = numa_node_of(pci);
   device.driver = sysfs::link_name(folder + "/device/driver");
-  for (const std::string& port : sysfs::list(folder + "/ports")) device.ports.push_back(read_port(folder + "/ports/" + port));
+  for (const std::string& port : sysfs::list(folder + "/ports"))
+    device.ports.push_back(read_port(folder + "/ports/" + port));
   device.nics = sysfs::list(folder + "/device/net");
   // Software RoCE names its interface here.
   if (const std::string parent = sysfs::read_text(folder + "/parent"); device.nics.empty() && !parent.empty()) {
@@ -115,7 +119,8 @@ FabricDevice read_fabric(const std::string& folder) {
 std::vector<NumaNode> read_numa(const std::string& folder) {
   std::vector<NumaNode> nodes;
   for (const std::string& name : sysfs::list(folder)) {
-    if (!name.starts_with("node") || name.find_first_not_of("0123456789", 4) != std::string::npos || name.size() == 4) continue;
+    if (!name.starts_with("node") || name.find_first_not_of("0123456789", 4) != std::string::npos || name.size() == 4)
+      continue;
     NumaNode node;
     node.id = std::atoi(name.c_str() + 4);
     const std::string path = folder + "/" + name;
@@ -144,12 +149,13 @@ std::vector<Accelerator> read_accelerators(const std::string& folder) {
     device.vendor_id = sysfs::read_text(path + "/vendor");
     device.device_id = sysfs::read_text(path + "/device");
     device.driver = sysfs::link_name(path + "/driver");
-    const std::string kind = sysfs::read_text(path + "/class");  // 0x03xxxx: display; the audio part of a card has another class
+    const std::string kind =
+        sysfs::read_text(path + "/class");  // 0x03xxxx: display; the audio part of a card has another class
     if (device.vendor_id == kNvidia && kind.starts_with("0x03")) {
       device.kind = AcceleratorKind::kCuda;
     } else if (device.vendor_id == kAmazon &&
-               (device.driver == "neuron" || std::find(std::begin(kNeuronDevices), std::end(kNeuronDevices), device.device_id) !=
-                                                 std::end(kNeuronDevices))) {
+               (device.driver == "neuron" || std::find(std::begin(kNeuronDevices), std::end(kNeuronDevices),
+                                                       device.device_id) != std::end(kNeuronDevices))) {
       device.kind = AcceleratorKind::kNeuron;
     } else {
       continue;
@@ -165,29 +171,43 @@ std::vector<Accelerator> read_accelerators(const std::string& folder) {
 
 const char* kind_name(NicKind kind) {
   switch (kind) {
-    case NicKind::kEthernet: return "ethernet";
-    case NicKind::kInfiniband: return "infiniband";
-    case NicKind::kLoopback: return "loopback";
-    case NicKind::kBridge: return "bridge";
-    case NicKind::kBond: return "bond";
-    case NicKind::kVlan: return "vlan";
-    case NicKind::kVeth: return "veth";
-    case NicKind::kVirtual: return "virtual";
+    case NicKind::kEthernet:
+      return "ethernet";
+    case NicKind::kInfiniband:
+      return "infiniband";
+    case NicKind::kLoopback:
+      return "loopback";
+    case NicKind::kBridge:
+      return "bridge";
+    case NicKind::kBond:
+      return "bond";
+    case NicKind::kVlan:
+      return "vlan";
+    case NicKind::kVeth:
+      return "veth";
+    case NicKind::kVirtual:
+      return "virtual";
   }
   return "virtual";
 }
 
 const char* kind_name(FabricKind kind) {
   switch (kind) {
-    case FabricKind::kEfa: return "efa";
-    case FabricKind::kInfiniband: return "infiniband";
-    case FabricKind::kRoce: return "roce";
-    case FabricKind::kUnknown: return "unknown";
+    case FabricKind::kEfa:
+      return "efa";
+    case FabricKind::kInfiniband:
+      return "infiniband";
+    case FabricKind::kRoce:
+      return "roce";
+    case FabricKind::kUnknown:
+      return "unknown";
   }
   return "unknown";
 }
 
-const char* kind_name(AcceleratorKind kind) { return kind == AcceleratorKind::kCuda ? "cuda" : "neuron"; }
+const char* kind_name(AcceleratorKind kind) {
+  return kind == AcceleratorKind::kCuda ? "cuda" : "neuron";
+}
 
 const Nic* Machine::nic(const std::string& name) const {
   const auto found = std::find_if(nics.begin(), nics.end(), [&](const Nic& nic) { return nic.name == name; });
@@ -195,7 +215,8 @@ const Nic* Machine::nic(const std::string& name) const {
 }
 
 const FabricDevice* Machine::fabric(const std::string& name) const {
-  const auto found = std::find_if(fabrics.begin(), fabrics.end(), [&](const FabricDevice& device) { return device.name == name; });
+  const auto found =
+      std::find_if(fabrics.begin(), fabrics.end(), [&](const FabricDevice& device) { return device.name == name; });
   return found == fabrics.end() ? nullptr : &*found;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Machine: what this host has that matters to transfers: network interfaces with their addresses, InfiniBand-class devices (EFA, RoCE,
-// InfiniBand), NUMA nodes and accelerators, each with its place on the PCI bus. Discovery reads sysfs and getifaddrs, takes a few
-// milliseconds, runs no driver code and never fails: what can't be read is empty or unknown. A Machine is a value, a picture of one moment.
+// Machine: what this host has that matters to transfers: network interfaces with their addresses, InfiniBand-class
+// devices (EFA, RoCE, InfiniBand), NUMA nodes and accelerators, each with its place on the PCI bus. Discovery reads
+// sysfs and getifaddrs, takes a few milliseconds, runs no driver code and never fails: what can't be read is empty or
+// unknown. A Machine is a value, a picture of one moment.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +40,9 @@ struct Nic {
   std::vector<NicAddress> addresses;
   uint64_t bits_per_second = 0;  // 0 = unknown (virtual interfaces tell none)
   int mtu = 0;
-  int numa_node = -1;   // -1 = unknown
-  std::string pci;      // "0000:00:03.0"; empty without hardware
-  std::string master;   // the bridge or bond that it is a port of
+  int numa_node = -1;  // -1 = unknown
+  std::string pci;     // "0000:00:03.0"; empty without hardware
+  std::string master;  // the bridge or bond that it is a port of
 };
 
 enum class FabricKind { kEfa, kInfiniband, kRoce, kUnknown };

@@ -12,15 +12,21 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json known(bool is_known, auto value) { return is_known ? ordered_json(value) : ordered_json(nullptr); }
+ordered_json known(bool is_known, auto value) {
+  return is_known ? ordered_json(value) : ordered_json(nullptr);
+}
 
 std::string rate_text(uint64_t bits_per_second) {
   if (bits_per_second == 0) return "-";
   return fmt::format("{} Gbit/s", static_cast<double>(bits_per_second) / 1e9);
 }
 
-std::string number(int value) { return value < 0 ? "-" : std::to_string(value); }
-std::string text(const std::string& value) { return value.empty() ? "-" : value; }
+std::string number(int value) {
+  return value < 0 ? "-" : std::to_string(value);
+}
+std::string text(const std::string& value) {
+  return value.empty() ? "-" : value;
+}
 
 std::string joined(const std::vector<std::string>& parts) {
   std::string all;
@@ -105,16 +111,16 @@ std::string machine_table(const Machine& machine) {
   for (const Nic& nic : machine.nics) {
     std::vector<std::string> addresses;
     for (const NicAddress& address : nic.addresses) addresses.push_back(address.text);
-    rows.push_back({nic.name, kind_name(nic.kind), nic.up ? "up" : "down", rate_text(nic.bits_per_second), number(nic.numa_node),
-                    text(nic.pci), joined(addresses)});
+    rows.push_back({nic.name, kind_name(nic.kind), nic.up ? "up" : "down", rate_text(nic.bits_per_second),
+                    number(nic.numa_node), text(nic.pci), joined(addresses)});
   }
   std::string out = columns("Network interfaces", rows);
 
   rows = {{"NAME", "KIND", "DRIVER", "STATE", "RATE", "NUMA", "PCI", "INTERFACES"}};
   for (const FabricDevice& device : machine.fabrics) {
     const FabricPort port = device.ports.empty() ? FabricPort{} : device.ports[0];
-    rows.push_back({device.name, kind_name(device.kind), text(device.driver), text(port.state), rate_text(port.bits_per_second),
-                    number(device.numa_node), text(device.pci), joined(device.nics)});
+    rows.push_back({device.name, kind_name(device.kind), text(device.driver), text(port.state),
+                    rate_text(port.bits_per_second), number(device.numa_node), text(device.pci), joined(device.nics)});
   }
   out += "\n";
   out += columns("InfiniBand-class devices", rows);
@@ -123,15 +129,16 @@ std::string machine_table(const Machine& machine) {
   for (const NumaNode& node : machine.numa) {
     std::vector<std::string> distances;
     for (const int distance : node.distances) distances.push_back(std::to_string(distance));
-    rows.push_back({std::to_string(node.id), text(node.cpus), fmt::format("{:.1f} GiB", static_cast<double>(node.memory_bytes) / (1 << 30)),
-                    joined(distances)});
+    rows.push_back({std::to_string(node.id), text(node.cpus),
+                    fmt::format("{:.1f} GiB", static_cast<double>(node.memory_bytes) / (1 << 30)), joined(distances)});
   }
   out += "\n";
   out += columns("NUMA nodes", rows);
 
   rows = {{"KIND", "PCI", "NUMA", "DRIVER", "VENDOR:DEVICE"}};
   for (const Accelerator& device : machine.accelerators) {
-    rows.push_back({kind_name(device.kind), device.pci, number(device.numa_node), text(device.driver), device.vendor_id + ":" + device.device_id});
+    rows.push_back({kind_name(device.kind), device.pci, number(device.numa_node), text(device.driver),
+                    device.vendor_id + ":" + device.device_id});
   }
   out += "\n";
   out += columns("Accelerators", rows);

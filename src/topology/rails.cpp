@@ -39,13 +39,18 @@ std::optional<Parsed> parse(const std::string& text) {
   return parsed;
 }
 
-bool is_loopback_v4(const Parsed& address) { return !address.v6 && address.bytes.s6_addr[0] == 127; }
-
-bool is_wildcard(const Parsed& address) {
-  return std::all_of(std::begin(address.bytes.s6_addr), std::end(address.bytes.s6_addr), [](uint8_t byte) { return byte == 0; });
+bool is_loopback_v4(const Parsed& address) {
+  return !address.v6 && address.bytes.s6_addr[0] == 127;
 }
 
-bool same_bytes(const Parsed& a, const Parsed& b) { return a.v6 == b.v6 && std::memcmp(&a.bytes, &b.bytes, sizeof a.bytes) == 0; }
+bool is_wildcard(const Parsed& address) {
+  return std::all_of(std::begin(address.bytes.s6_addr), std::end(address.bytes.s6_addr),
+                     [](uint8_t byte) { return byte == 0; });
+}
+
+bool same_bytes(const Parsed& a, const Parsed& b) {
+  return a.v6 == b.v6 && std::memcmp(&a.bytes, &b.bytes, sizeof a.bytes) == 0;
+}
 
 const Nic* carrier_of(const Machine& machine, const Parsed& wanted) {
   const Nic* found = nullptr;
@@ -70,7 +75,8 @@ std::string nic_list(const Machine& machine) {
   for (const Nic& nic : machine.nics) {
     if (!nic.up || nic.addresses.empty()) continue;
     text += (text.empty() ? "" : ", ") + nic.name + " (";
-    for (size_t index = 0; index < nic.addresses.size(); ++index) text += (index ? " " : "") + nic.addresses[index].text;
+    for (size_t index = 0; index < nic.addresses.size(); ++index)
+      text += (index ? " " : "") + nic.addresses[index].text;
     text += ")";
   }
   return text.empty() ? "none with an address" : text;
@@ -101,10 +107,11 @@ Result<const Nic*> named_nic(const Machine& machine, const std::string& name) {
       if (const Nic* nic = machine.nic(each)) return nic;
     }
     return Status::error(Code::kInvalidArgument,
-                         "device '{}' ({}) has no network interface, so TCP can't use it; name an interface of: {}", name,
-                         kind_name(device->kind), nic_list(machine));
+                         "device '{}' ({}) has no network interface, so TCP can't use it; name an interface of: {}",
+                         name, kind_name(device->kind), nic_list(machine));
   }
-  return Status::error(Code::kInvalidArgument, "no device '{}' on this machine; there are: {}", name, nic_list(machine));
+  return Status::error(Code::kInvalidArgument, "no device '{}' on this machine; there are: {}", name,
+                       nic_list(machine));
 }
 
 }  // namespace
@@ -130,7 +137,8 @@ const Nic* nic_with_address(const Machine& machine, const std::string& address) 
 Result<std::vector<RailAddress>> choose_rails(const Machine& machine, const std::string& advertised,
                                               const std::vector<std::string>& device_names) {
   const std::optional<Parsed> wanted = parse(advertised);
-  if (!wanted) return Status::error(Code::kInvalidArgument, "bad address '{}': it is no IPv4 or IPv6 address", advertised);
+  if (!wanted)
+    return Status::error(Code::kInvalidArgument, "bad address '{}': it is no IPv4 or IPv6 address", advertised);
   const Nic* const carrier = carrier_of(machine, *wanted);
   std::vector<RailAddress> rails;
   if (device_names.empty()) {
@@ -139,24 +147,30 @@ Result<std::vector<RailAddress>> choose_rails(const Machine& machine, const std:
                            nic_list(machine));
     }
     if (!carrier) {
-      return Status::error(Code::kInvalidArgument,
-                           "no interface of this machine has the advertised address '{}'; there are: {}. Advertise one of these, "
-                           "or name the interfaces to use in `devices`",
-                           advertised, nic_list(machine));
+      return Status::error(
+          Code::kInvalidArgument,
+          "no interface of this machine has the advertised address '{}'; there are: {}. Advertise one of these, "
+          "or name the interfaces to use in `devices`",
+          advertised, nic_list(machine));
     }
     rails.push_back(rail_of(*carrier, advertised, wanted->v6));
     return rails;
   }
   for (const std::string& name : device_names) {
     TW_ASSIGN_OR_RETURN(const Nic* const nic, named_nic(machine, name));
-    if (std::any_of(rails.begin(), rails.end(), [&](const RailAddress& rail) { return rail.nic == nic->name; })) continue;
-    if (!nic->up) return Status::error(Code::kInvalidArgument, "interface '{}' is down; bring it up (ip link set {} up)", name, name);
+    if (std::any_of(rails.begin(), rails.end(), [&](const RailAddress& rail) { return rail.nic == nic->name; }))
+      continue;
+    if (!nic->up)
+      return Status::error(Code::kInvalidArgument, "interface '{}' is down; bring it up (ip link set {} up)", name,
+                           name);
     if (nic == carrier) {
       rails.push_back(rail_of(*nic, advertised, wanted->v6));
       continue;
     }
     const NicAddress* address = address_of(*nic, wanted->v6);
-    if (!address) return Status::error(Code::kInvalidArgument, "interface '{}' has no IP address; there are: {}", name, nic_list(machine));
+    if (!address)
+      return Status::error(Code::kInvalidArgument, "interface '{}' has no IP address; there are: {}", name,
+                           nic_list(machine));
     rails.push_back(rail_of(*nic, address->text, address->v6));
   }
   return rails;

@@ -17,7 +17,9 @@
 namespace tidewire::topology::sysfs {
 namespace {
 
-bool is_hex(char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); }
+bool is_hex(char letter) {
+  return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f');
+}
 
 // "0000:00:03.0"; the domain may have more than four digits.
 bool is_pci_address(const std::string& name) {
@@ -61,7 +63,9 @@ std::vector<std::string> list(const std::string& path) {
   return names;
 }
 
-bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+bool exists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
 
 std::string resolve(const std::string& path) {
   const std::unique_ptr<char, void (*)(void*)> resolved(::realpath(path.c_str(), nullptr), ::free);

@@ -19,7 +19,8 @@ bool exists(const std::string& path);
 std::string resolve(const std::string& path);
 // The last component of a link's target: the driver's name of ".../device/driver".
 std::string link_name(const std::string& path);
-// The folder of the nearest PCI device at or above a device's resolved path; empty when there is none (a software device).
+// The folder of the nearest PCI device at or above a device's resolved path; empty when there is none (a software
+// device).
 std::string pci_folder(const std::string& resolved);
 // Number of members of a list such as "0-3,8".
 int count_cpus(const std::string& cpus);

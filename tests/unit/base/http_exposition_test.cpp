@@ -34,7 +34,8 @@ std::string ask(const HttpExposition& server, const std::string& request) {
   EXPECT_GE(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
   std::string text;
   char buffer[4096];
-  for (ssize_t got; (got = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) text.append(buffer, static_cast<size_t>(got));
+  for (ssize_t got; (got = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;)
+    text.append(buffer, static_cast<size_t>(got));
   return text;
 }
 

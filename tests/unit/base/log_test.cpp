@@ -43,7 +43,8 @@ class CapturedStderr {
   std::string read_all() {
     std::string text;
     char buffer[8192];
-    for (ssize_t got; (got = ::read(reader_.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
+    for (ssize_t got; (got = ::read(reader_.get(), buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<size_t>(got));
     return text;
   }
   void close_reader() { reader_.reset(); }
@@ -176,7 +177,8 @@ TEST_F(Log, LinesOfManyThreadsDoNotMix) {
   for (int thread = 0; thread < 8; ++thread) {
     threads.emplace_back([thread] {
       for (int index = 0; index < 10; ++index) {
-        error("test_mix" + std::to_string(thread * 100 + index), "{}", std::string(1000, static_cast<char>('a' + thread)));
+        error("test_mix" + std::to_string(thread * 100 + index), "{}",
+              std::string(1000, static_cast<char>('a' + thread)));
       }
     });
   }
@@ -197,7 +199,8 @@ TEST(LogRateLimiter, AdmitsTenASecondAndTellsTheRestLater) {
   RateLimiter limiter;
   uint64_t suppressed = 99;
   int admitted = 0;
-  for (int line = 0; line < 25; ++line) admitted += limiter.admit("key", 5 * kSecond + line, &suppressed) && suppressed == 0;
+  for (int line = 0; line < 25; ++line)
+    admitted += limiter.admit("key", 5 * kSecond + line, &suppressed) && suppressed == 0;
   EXPECT_EQ(admitted, 10);
   EXPECT_TRUE(limiter.admit("other", 5 * kSecond, &suppressed));
   EXPECT_TRUE(limiter.admit("key", 6 * kSecond, &suppressed));

@@ -71,7 +71,8 @@ TEST(Metrics, PeersBeyondTheCapShareOneSeries) {
 
 TEST(Metrics, SeriesBeyondTheCapShareOne) {
   Metrics metrics;
-  for (size_t value = 0; value < Metrics::kMaxSeries + 7; ++value) metrics.counter("c", "h", {{"x", std::to_string(value)}}).add();
+  for (size_t value = 0; value < Metrics::kMaxSeries + 7; ++value)
+    metrics.counter("c", "h", {{"x", std::to_string(value)}}).add();
   EXPECT_THAT(metrics.expose(), HasSubstr("c{overflow=\"true\"} 7\n"));
 }
 

@@ -41,7 +41,9 @@ class Secret : public ::testing::Test {
   std::string folder_, file_;
 };
 
-TEST_F(Secret, NoFileMeansNoSecret) { EXPECT_EQ(*load_secret(""), ""); }
+TEST_F(Secret, NoFileMeansNoSecret) {
+  EXPECT_EQ(*load_secret(""), "");
+}
 
 TEST_F(Secret, TrailingWhiteSpaceIsDropped) {
   write("0123456789abcdef \r\n\n");

@@ -56,7 +56,8 @@ TEST(Status, ErrnoGetsTheCodeThatFits) {
   EXPECT_EQ(errno_status(EMFILE, "x").code(), Code::kNoResources);
   EXPECT_EQ(errno_status(EADDRINUSE, "x").code(), Code::kAddressInUse);
   EXPECT_EQ(errno_status(EBADF, "x").code(), Code::kInternal);
-  EXPECT_EQ(errno_status(ECONNREFUSED, "connect to 10.0.0.1:80").message(), "connect to 10.0.0.1:80: Connection refused");
+  EXPECT_EQ(errno_status(ECONNREFUSED, "connect to 10.0.0.1:80").message(),
+            "connect to 10.0.0.1:80: Connection refused");
 }
 
 }  // namespace

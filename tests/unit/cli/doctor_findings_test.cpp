@@ -51,13 +51,14 @@ void add_accelerator(Facts* facts, topology::AcceleratorKind kind) {
 }
 
 const Finding* find(const std::vector<Finding>& findings, const std::string& id, const std::string& area = "") {
-  const auto found = std::find_if(findings.begin(), findings.end(),
-                                  [&](const Finding& each) { return each.id == id && (area.empty() || each.area == area); });
+  const auto found = std::find_if(findings.begin(), findings.end(), [&](const Finding& each) {
+    return each.id == id && (area.empty() || each.area == area);
+  });
   return found == findings.end() ? nullptr : &*found;
 }
 
-void expect(const Facts& facts, const std::string& id, Severity severity, const std::string& text, const std::string& remedy,
-            const std::string& area = "") {
+void expect(const Facts& facts, const std::string& id, Severity severity, const std::string& text,
+            const std::string& remedy, const std::string& area = "") {
   const std::vector<Finding> findings = judge(facts);
   const Finding* finding = find(findings, id, area);
   ASSERT_NE(finding, nullptr) << id;
@@ -67,7 +68,8 @@ void expect(const Facts& facts, const std::string& id, Severity severity, const 
 }
 
 TEST(Doctor, AGoodMachineHasNoWarnings) {
-  for (const Finding& finding : judge(good_facts())) EXPECT_LE(finding.severity, Severity::kInfo) << finding.id << ": " << finding.text;
+  for (const Finding& finding : judge(good_facts()))
+    EXPECT_LE(finding.severity, Severity::kInfo) << finding.id << ": " << finding.text;
 }
 
 TEST(Doctor, EveryWarningAndProblemHasARemedy) {
@@ -177,11 +179,13 @@ TEST(Doctor, AcceleratorsWithoutTheirLibrariesAreWarnings) {
   expect(facts, "cuda", Severity::kWarning, "libcuda.so.1 is missing", "--gpus all");
   expect(facts, "neuron", Severity::kWarning, "libnrt.so.1 is missing", "aws-neuronx");
   facts.libcuda = {true, "/usr/lib/libcuda.so.1", "CUDA 12.4"};
-  expect(facts, "cuda", Severity::kInfo, "CUDA 12.4 (/usr/lib/libcuda.so.1); 1 NVIDIA", "not supported by this version");
+  expect(facts, "cuda", Severity::kInfo, "CUDA 12.4 (/usr/lib/libcuda.so.1); 1 NVIDIA",
+         "not supported by this version");
 }
 
 TEST(Doctor, JsonAndTextCarryTheSame) {
-  const std::vector<Finding> findings = {{"a", "tcp", Severity::kWarning, "text \xff", "do this"}, {"b", "tcp", Severity::kOk, "fine", ""}};
+  const std::vector<Finding> findings = {{"a", "tcp", Severity::kWarning, "text \xff", "do this"},
+                                         {"b", "tcp", Severity::kOk, "fine", ""}};
   const auto json = nlohmann::json::parse(findings_json(findings));
   EXPECT_EQ(json["findings"][0]["severity"], "warning");
   EXPECT_EQ(json["findings"][0]["remedy"], "do this");

@@ -26,9 +26,10 @@ constexpr char kStatus[] = R"({
 
 TEST(StatusText, ShowsEngineRailsPeersWorkAndErrors) {
   const std::string text = *status_text(kStatus);
-  EXPECT_THAT(text, AllOf(HasSubstr("engine 10.0.0.1:4000  process 77"), HasSubstr("regions 3 (1 GiB)"), HasSubstr("25 Gbit/s"),
-                          HasSubstr("metrics http://127.0.0.1:9100/metrics"), HasSubstr("back-off"), HasSubstr("64 KiB"),
-                          HasSubstr("1 MiB/s"), HasSubstr("\nLast errors\n  UNREACHABLE"), HasSubstr("and 1 more")));
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("engine 10.0.0.1:4000  process 77"), HasSubstr("regions 3 (1 GiB)"), HasSubstr("25 Gbit/s"),
+                  HasSubstr("metrics http://127.0.0.1:9100/metrics"), HasSubstr("back-off"), HasSubstr("64 KiB"),
+                  HasSubstr("1 MiB/s"), HasSubstr("\nLast errors\n  UNREACHABLE"), HasSubstr("and 1 more")));
 }
 
 TEST(StatusText, AnIdleEngineSaysNone) {
@@ -38,16 +39,19 @@ TEST(StatusText, AnIdleEngineSaysNone) {
 }
 
 TEST(StatusText, OtherTypesAndForeignBytesAreNoHarm) {
-  for (const char* text : {R"({"peers": 5, "rails": {}, "last_errors": "x", "regions": [], "peers_known": -1})",
-                           R"({"peers": [1, null, "x", {"channels": 7}], "rails": [[]], "last_errors": [null, 3, {"code": "TIMEOUT"}]})",
-                           R"({"regions": 1e308, "registered_bytes": 1e308, "process_id": {"a": 1}})"}) {
+  for (const char* text :
+       {R"({"peers": 5, "rails": {}, "last_errors": "x", "regions": [], "peers_known": -1})",
+        R"({"peers": [1, null, "x", {"channels": 7}], "rails": [[]], "last_errors": [null, 3, {"code": "TIMEOUT"}]})",
+        R"({"regions": 1e308, "registered_bytes": 1e308, "process_id": {"a": 1}})"}) {
     EXPECT_TRUE(status_text(text).ok()) << text;
   }
-  EXPECT_THAT(*status_text("{\"address\": \"a\\u001b[2Jb\\nc\"}"), AllOf(Not(HasSubstr("\x1b")), HasSubstr("a [2Jb c")));
+  EXPECT_THAT(*status_text("{\"address\": \"a\\u001b[2Jb\\nc\"}"),
+              AllOf(Not(HasSubstr("\x1b")), HasSubstr("a [2Jb c")));
 }
 
 TEST(StatusText, WhatIsNoObjectIsRefused) {
-  for (const char* text : {"", "[]", "{", "null", "hello"}) EXPECT_EQ(status_text(text).status().code(), Code::kProtocol) << text;
+  for (const char* text : {"", "[]", "{", "null", "hello"})
+    EXPECT_EQ(status_text(text).status().code(), Code::kProtocol) << text;
 }
 
 TEST(StatusText, ProcessesAreFoundByTheNamesOfTheirSockets) {

@@ -83,8 +83,8 @@ TEST_F(Discovery, KindsAreToldApart) {
   std::vector<std::string> kinds;
   const Machine machine = look();
   for (const Nic& nic : machine.nics) kinds.push_back(nic.name + "=" + kind_name(nic.kind));
-  EXPECT_THAT(kinds, ElementsAre("bond0=bond", "docker0=bridge", "dummy0=virtual", "eth0.5=vlan", "ib0=infiniband", "lo=loopback",
-                                 "veth1=veth"));
+  EXPECT_THAT(kinds, ElementsAre("bond0=bond", "docker0=bridge", "dummy0=virtual", "eth0.5=vlan", "ib0=infiniband",
+                                 "lo=loopback", "veth1=veth"));
   EXPECT_EQ(machine.nic("veth1")->master, "docker0");
 }
 
@@ -139,7 +139,8 @@ TEST_F(Discovery, NumaNodesHaveProcessorsMemoryAndDistances) {
 }
 
 TEST_F(Discovery, AcceleratorsAreNvidiaDisplaysAndNeuron) {
-  const auto device = [&](const std::string& pci, const std::string& kind, const std::string& vendor, const std::string& id) {
+  const auto device = [&](const std::string& pci, const std::string& kind, const std::string& vendor,
+                          const std::string& id) {
     tree_.file("bus/pci/devices/" + pci + "/class", kind);
     tree_.file("bus/pci/devices/" + pci + "/vendor", vendor);
     tree_.file("bus/pci/devices/" + pci + "/device", id);

@@ -102,7 +102,9 @@ TEST(Rails, AnInfinibandClassDeviceStandsForItsInterface) {
   EXPECT_THAT(refused("10.0.0.1", {"rdmap0s6"}), AllOf(HasSubstr("rdmap0s6"), HasSubstr("efa"), HasSubstr("eth0")));
 }
 
-TEST(Rails, EveryLoopbackAddressIsOnTheLoopbackInterface) { EXPECT_THAT(choose("127.1.2.3"), ElementsAre("lo 127.1.2.3")); }
+TEST(Rails, EveryLoopbackAddressIsOnTheLoopbackInterface) {
+  EXPECT_THAT(choose("127.1.2.3"), ElementsAre("lo 127.1.2.3"));
+}
 
 TEST(Rails, SpellingsOfOneAddressAreOne) {
   EXPECT_THAT(choose("2001:0db8:0::0001"), ElementsAre("eth0 2001:0db8:0::0001"));

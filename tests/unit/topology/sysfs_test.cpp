@@ -37,7 +37,8 @@ TEST(Sysfs, FoldersAreListedInNaturalOrder) {
 
 TEST(Sysfs, ThePciDeviceIsFoundAboveVirtioAndBehindBridges) {
   EXPECT_EQ(pci_folder("/sys/devices/pci0000:00/0000:00:03.0/virtio2"), "/sys/devices/pci0000:00/0000:00:03.0");
-  EXPECT_EQ(pci_folder("/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.1"), "/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.1");
+  EXPECT_EQ(pci_folder("/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.1"),
+            "/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.1");
   EXPECT_EQ(pci_folder("/sys/devices/pci10000:00/10000:00:01.0"), "/sys/devices/pci10000:00/10000:00:01.0");
   EXPECT_EQ(pci_folder("/sys/devices/virtual/net/lo"), "");
   EXPECT_EQ(pci_folder(""), "");
