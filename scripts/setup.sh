@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # Installs what building and testing Tidewire needs. The one place that names system packages; Python packages stand in
-# scripts/requirements*.txt. Safe to run again: when all is there it takes a fraction of a second and touches nothing.
+# scripts/requirements.txt and those of groups. Safe to run again: when all is there it takes a fraction of a second and touches nothing.
 #
 #   scripts/setup.sh                 system packages and .venv
-#   scripts/setup.sh --with GROUP    also scripts/requirements-GROUP.txt (repeatable)
+#   scripts/setup.sh --with GROUP    also the Python packages of GROUP/requirements.txt, for example demo (repeatable)
 #   scripts/setup.sh --no-system     only .venv (no root, no sudo)
 #
-# Debian 12: works as it is. Ubuntu 24.04: the same package names. Ubuntu 22.04: its compiler of choice is g++ 12 (installed
-# here) and it may lack libcpp-httplib-dev; then put the single header httplib.h (cpp-httplib 0.11 or later) into
-# /usr/local/include first, and this script takes that.
+# Tried on Debian 12. Ubuntu 24.04 has the same package names. Ubuntu 22.04 has them too; its default compiler is g++ 11, so
+# g++ 12 is installed beside it and scripts/build.sh chooses that.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,10 +26,9 @@ packages=(
   # compiler and build
   build-essential cmake ninja-build ccache pkg-config patchelf
   # libraries
-  libasio-dev libflatbuffers-dev flatbuffers-compiler libspdlog-dev libfmt-dev libcli11-dev libhwloc-dev libxxhash-dev
-  nlohmann-json3-dev libcpp-httplib-dev libssl-dev
-  # tests, benchmarks, style
-  libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy
+  libasio-dev libflatbuffers-dev flatbuffers-compiler libfmt-dev libcli11-dev libxxhash-dev nlohmann-json3-dev libssl-dev
+  # tests, style
+  libgtest-dev libgmock-dev clang-format clang-tidy
   python3 python3-venv python3-dev
   # shaped links and references for figures
   iproute2 nftables iperf3
@@ -44,7 +42,6 @@ case "$release" in
 esac
 
 installed() { # package
-  if [[ "$1" == libcpp-httplib-dev && -e /usr/local/include/httplib.h ]]; then return 0; fi
   [[ " $have " == *" $1 "* ]]
 }
 
@@ -71,8 +68,6 @@ install_system() {
   done
   if ((${#unknown[@]})); then
     echo "setup.sh: $release has no package ${unknown[*]}" >&2
-    [[ " ${unknown[*]} " != *" libcpp-httplib-dev "* ]] ||
-      echo "setup.sh: put cpp-httplib's single header httplib.h (0.11 or later) into /usr/local/include and run this again" >&2
     exit 1
   fi
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
@@ -81,8 +76,8 @@ install_system() {
 install_python() {
   local files=(scripts/requirements.txt) group
   for group in "${groups[@]}"; do
-    [[ -f "scripts/requirements-$group.txt" ]] || { echo "setup.sh: no scripts/requirements-$group.txt" >&2; exit 2; }
-    files+=("scripts/requirements-$group.txt")
+    [[ -f "$group/requirements.txt" ]] || { echo "setup.sh: no $group/requirements.txt" >&2; exit 2; }
+    files+=("$group/requirements.txt")
   done
   if [[ ! -x .venv/bin/python ]] || ! .venv/bin/python -c '' 2>/dev/null; then
     rm -rf .venv
@@ -90,11 +85,11 @@ install_python() {
   fi
   local file stamp
   for file in "${files[@]}"; do
-    stamp=".venv/.stamp-$(basename "$file")-$( (cat "$file"; .venv/bin/python -V) | sha256sum | cut -c1-16)"
+    stamp=".venv/.stamp-${file%%/*}-$( (cat "$file"; .venv/bin/python -V) | sha256sum | cut -c1-16)"
     [[ -e "$stamp" ]] && continue
     echo "setup.sh: Python packages of $file"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$file"
-    rm -f ".venv/.stamp-$(basename "$file")-"*
+    rm -f ".venv/.stamp-${file%%/*}-"*
     touch "$stamp"
   done
 }
