@@ -6,7 +6,7 @@
 #   scripts/setup.sh --with GROUP    also the Python packages of GROUP/requirements.txt, for example demo (repeatable)
 #   scripts/setup.sh --no-system     only .venv (no root, no sudo)
 #
-# Tried on Debian 12. Ubuntu 24.04 has the same package names. Ubuntu 22.04 has them too; its default compiler is g++ 11, so
+# Tried on Debian 12. Ubuntu 24.04 and 22.04 (not tried) have packages of the same names; 22.04 compiles with g++ 11 by default, so
 # g++ 12 is installed beside it and scripts/build.sh chooses that.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
