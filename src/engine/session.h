@@ -161,6 +161,7 @@ class Session {
   Channel* pick(uint32_t transport, ChannelId& id);
   void open_paths(uint32_t transport, Nanos now, Actions& actions);
   void post_queue(uint32_t transport, Nanos now, Actions& actions);
+  void pull_jobs(uint32_t transport);
   bool move_queue(uint32_t transport, Nanos now, Actions& actions);
   bool wants_channels(uint32_t transport) const;
   void cut(ChannelId id, Channel& channel, const Status& why, Actions& actions);

@@ -56,13 +56,13 @@ std::optional<uint32_t> Session::next_level(const Job& job) const {
   return std::nullopt;
 }
 
-// Whether channels of this transport are to be opened: for its queue, to revoke, or for jobs whose own transport is down.
+// Whether channels of this transport are to be opened: for its queue, to revoke, or for jobs whose own transport carries nothing now.
 bool Session::wants_channels(uint32_t t) const {
   if (!transports_[t].queue.empty()) return true;
   for (const auto& [_, victim] : victims_)
     if (victim.transport == t) return true;
   for (uint32_t u = t + 1; u < transports_.size(); ++u) {
-    if (transports_[u].queue.empty() || alive(u)) continue;
+    if (transports_[u].queue.empty() || up_channels(u) > 0) continue;
     for (const JobPtr& job : transports_[u].queue)
       if (!(job->unfit >> t & 1)) return true;
   }
@@ -153,6 +153,21 @@ void Session::post_queue(uint32_t t, Nanos now, Actions& actions) {
   }
 }
 
+// Transport t has a channel that is up: jobs that wait for a later transport to connect need wait no longer.
+void Session::pull_jobs(uint32_t t) {
+  if (up_channels(t) == 0) return;
+  for (uint32_t u = t + 1; u < transports_.size(); ++u) {
+    if (transports_[u].queue.empty() || up_channels(u) > 0) continue;
+    const std::deque<JobPtr> queue = transports_[u].queue;
+    for (const JobPtr& job : queue) {
+      if (job->unfit >> t & 1) continue;
+      dequeue(job);
+      job->level = t;
+      enqueue(job, /*front=*/false);
+    }
+  }
+}
+
 // Nothing to hope for from transport t now: its jobs go to the next one, or to an earlier one that came back. True when some went to an earlier one.
 bool Session::move_queue(uint32_t t, Nanos now, Actions& actions) {
   bool back = false;
@@ -186,6 +201,7 @@ void Session::dispatch(Nanos now, Actions& actions) {
       if (!wants_channels(t)) continue;
       open_paths(t, now, actions);
       if (alive(t)) {
+        pull_jobs(t);
         post_queue(t, now, actions);
       } else {
         again |= move_queue(t, now, actions);
