@@ -64,7 +64,8 @@ install_system() {
   "${sudo[@]}" apt-get update -qq
   local unknown=()
   for package in "${missing[@]}"; do
-    apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [^(]' || unknown+=("$package")
+    # Not `… | grep -q`: with pipefail, grep's early end would count as a failure of apt-cache.
+    [[ "$(apt-cache policy "$package" 2>/dev/null)" == *"Candidate: "[!\(]* ]] || unknown+=("$package")
   done
   if ((${#unknown[@]})); then
     echo "setup.sh: $release has no package ${unknown[*]}" >&2
