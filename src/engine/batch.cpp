@@ -118,7 +118,7 @@ tw_batch_status Batch::status() const {
     status.state = after_status_.ok() ? TW_STATE_COMPLETED : TW_STATE_FAILED;
     return status;
   }
-  status.code = mixed || status.completed > 0 ? TW_PARTIAL : code;
+  status.code = mixed || status.completed > 0 ? int32_t{TW_PARTIAL} : code;
   const bool all = status.completed == 0 && !mixed;
   status.state = all && code == TW_CANCELED ? TW_STATE_CANCELED : all && code == TW_TIMEOUT ? TW_STATE_TIMEOUT : TW_STATE_FAILED;
   return status;
