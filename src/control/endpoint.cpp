@@ -104,7 +104,10 @@ Result<UniqueFd> open_listener(const Endpoint& at, bool shared_reuse) {
   if (shared_reuse) set_int(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   // Each family has its own listener; a v6 one must not take the v4 port along.
   if (at.family() == AF_INET6) set_int(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-  if (bind(fd.get(), at.address(), at.size) != 0 || listen(fd.get(), kBacklog) != 0) {
+  const bool bound = bind(fd.get(), at.address(), at.size) == 0;
+  // Set after the port was chosen, it still comes down to the accepted connections: their remains then don't keep a successor off this port.
+  if (bound && !shared_reuse) set_int(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (!bound || listen(fd.get(), kBacklog) != 0) {
     const int error = errno;
     if (error == EADDRINUSE)
       return Status::error(Code::kAddressInUse, "port {} is taken on {}: choose another port, or 0 for an automatic one", at.port(), at.ip());

@@ -36,8 +36,8 @@ Endpoint wildcard_endpoint(int family, uint16_t port);
 Endpoint local_endpoint(int fd);
 Endpoint remote_endpoint(int fd);
 
-// A listening socket. `shared_reuse`: SO_REUSEADDR, so that connections of a former owner in TIME_WAIT don't matter; left out where the kernel
-// chooses the port, because two sockets that both allow it can be given the same one. kAddressInUse names the port; kUnreachable: the address
+// A listening socket. `shared_reuse`: SO_REUSEADDR, so that connections of a former owner in TIME_WAIT don't matter; set only after the bind where
+// the kernel chooses the port, because two sockets that both allow it can be given the same one. kAddressInUse names the port; kUnreachable: the address
 // is not of this machine.
 Result<UniqueFd> open_listener(const Endpoint& at, bool shared_reuse);
 
