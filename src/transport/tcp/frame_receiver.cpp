@@ -44,7 +44,7 @@ FrameReceiver::Outcome FrameReceiver::run(int fd, uint64_t budget, bool& progres
   } free{front.busy};
 
   const uint64_t stop_at = received_ + budget;
-  while (received_ < stop_at) {
+  while (received_ < stop_at && !client_.paused()) {
     size_t in_front = 0;
     size_t asked = 0;
     why = Status();

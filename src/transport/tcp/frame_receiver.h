@@ -27,10 +27,12 @@ class FrameReceiver {
     // Bracket each touch of the sink's memory. False: it must not be touched, the lane is being cut.
     virtual bool begin_touch() { return true; }
     virtual void end_touch() {}
+    // Asked between receive calls. True: stop for now, the client has enough to do.
+    virtual bool paused() const { return false; }
   };
   enum class Outcome {
     kDrained,  // the socket has no more bytes for now
-    kBudget,   // it may have more
+    kBudget,   // it may have more (or the client is paused)
     kEnded,    // error, end of stream or cut: `why` says so
   };
 

@@ -65,6 +65,7 @@ class TargetLane : public IoHandler, public std::enable_shared_from_this<TargetL
   Status on_payload_end(const Status& placed) override;
   bool begin_touch() override;
   void end_touch() override { placement_.unlock(); }
+  bool paused() const override { return overloaded(); }
 
   Status use_pieces(const wire::Header& header, const uint8_t* table, Access access, RangeHold& hold);
   void answer_read(const wire::Header& header, const uint8_t* table);
