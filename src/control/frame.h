@@ -61,6 +61,8 @@ class FrameDecoder {
   const Status& status() const { return status_; }
   // Whether a frame has begun.
   bool partial() const { return header_bytes_ > 0; }
+  // Memory held for the frame that is being read.
+  size_t buffered_capacity() const { return frame_.payload.capacity(); }
 
  private:
   void parse_header();

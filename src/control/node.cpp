@@ -164,6 +164,8 @@ void NodeImpl::dial_data(const std::string& local_address, const std::string& re
                          uint64_t channel, Nanos deadline, std::function<void(DataConnection)> done) {
   auto task = [this, local_address, remote_address, expected, channel, deadline, done] {
     const auto fail = [&](const Status& status) { done({status, UniqueFd(), InstanceId{}}); };
+    if (deadline <= monotonic_now())
+      return fail(Status::error(Code::kTimeout, "{}: the deadline had passed already", remote_address));
     const Result<HostPort> target = parse_address(remote_address);
     if (!target.ok()) return fail(target.status());
     if (target->port == 0)

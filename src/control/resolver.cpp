@@ -51,7 +51,8 @@ void Resolver::resolve(const std::string& host, uint16_t port, std::function<voi
   if (is_literal(host)) {
     Result<Endpoint> literal = literal_endpoint(host, port);
     asio::post(*shared_->io, [done = std::move(done), literal = std::move(literal)] {
-      done(literal.ok() ? Addresses(std::vector<Endpoint>{*literal}) : Addresses(literal.status()));
+      if (!literal.ok()) return done(literal.status());
+      done(std::vector<Endpoint>{*literal});
     });
     return;
   }
