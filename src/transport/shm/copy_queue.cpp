@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/copy_queue.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/shm/channel.h"
+
+namespace tidewire::transport::shm {
+namespace {
+
+// Long enough for a caller that submits the next transfer at once, short enough to cost nothing.
+constexpr Nanos kSpin = 5 * kMicrosecond;
+
+int64_t thread_count(int64_t wanted) {
+  if (wanted > 0) return wanted;
+  const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
+  return std::clamp<int64_t>(processors - 1, 1, 4);
+}
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+CopyQueue::CopyQueue(int64_t threads) : wanted_threads_(thread_count(threads)) {}
+
+bool CopyQueue::push(const WorkPtr& work) { return add(work, false, 0); }
+
+bool CopyQueue::push_again(const WorkPtr& work, uint32_t chunk) { return add(work, true, chunk); }
+
+bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
+  bool wake = false;
+  bool served;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return true;
+    if (!started_) {
+      started_ = true;
+      for (int64_t i = 0; i < wanted_threads_; ++i) {
+        try {
+          workers_.emplace_back([this] { work_loop(); });
+        } catch (const std::system_error& error) {
+          log::warn("shm_threads", "started {} of {} copy threads: {}; lower threads.copy or raise the limit on threads", workers_.size(),
+                    wanted_threads_, error.what());
+          break;
+        }
+      }
+    }
+    if (again) {
+      work->again.push_back(chunk);
+      waiting_.fetch_add(1, std::memory_order_release);
+    } else {
+      waiting_.fetch_add(work->chunks.size(), std::memory_order_release);
+    }
+    if (!work->queued) {
+      work->queued = true;
+      queue_.push_back(work);
+    }
+    wake = idle_ > 0;
+    served = !workers_.empty();
+  }
+  if (wake) wake_.notify_one();
+  return served;
+}
+
+bool CopyQueue::take(const Channel* only, Taken* out) {
+  for (auto item = queue_.begin(); item != queue_.end(); ++item) {
+    Work& work = **item;
+    if (only != nullptr && work.channel.get() != only) continue;
+    if (!work.again.empty()) {
+      out->chunk = work.again.back();
+      work.again.pop_back();
+    } else {
+      out->chunk = work.next++;
+    }
+    out->work = *item;
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    if (work.again.empty() && work.next == work.chunks.size()) {
+      work.queued = false;
+      queue_.erase(item);
+    }
+    return true;
+  }
+  return false;
+}
+
+bool CopyQueue::run_one(const Channel* only) {
+  if (waiting_.load(std::memory_order_acquire) == 0) return false;
+  Taken taken;
+  {
+    std::lock_guard lock(mutex_);
+    if (!take(only, &taken)) return false;
+  }
+  taken.work->channel->run(taken.work, taken.chunk);
+  return true;
+}
+
+void CopyQueue::work_loop() {
+  pthread_setname_np(pthread_self(), "tw-shm-copy");
+  std::unique_lock lock(mutex_);
+  while (!stopped_) {
+    Taken taken;
+    if (take(nullptr, &taken)) {
+      // One chunk wakes one worker; the woken one wakes the next while there is more.
+      const bool more = !queue_.empty() && idle_ > 0;
+      lock.unlock();
+      if (more) wake_.notify_one();
+      taken.work->channel->run(taken.work, taken.chunk);
+      taken.work.reset();
+      lock.lock();
+      continue;
+    }
+    lock.unlock();
+    const Nanos until = monotonic_now() + kSpin;
+    while (waiting_.load(std::memory_order_acquire) == 0 && monotonic_now() < until) pause_processor();
+    lock.lock();
+    if (!queue_.empty()) continue;
+    ++idle_;
+    wake_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
+    --idle_;
+  }
+}
+
+void CopyQueue::drop(const Channel* channel) {
+  std::vector<WorkPtr> dropped;  // destroyed outside of the lock
+  std::lock_guard lock(mutex_);
+  for (auto item = queue_.begin(); item != queue_.end();) {
+    if ((*item)->channel.get() != channel) {
+      ++item;
+      continue;
+    }
+    waiting_.fetch_sub((*item)->chunks.size() - (*item)->next + (*item)->again.size(), std::memory_order_relaxed);
+    (*item)->queued = false;
+    dropped.push_back(std::move(*item));
+    item = queue_.erase(item);
+  }
+}
+
+void CopyQueue::stop() {
+  std::vector<std::thread> workers;
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    workers.swap(workers_);
+  }
+  wake_.notify_all();
+  for (auto& worker : workers) worker.join();
+}
+
+}  // namespace tidewire::transport::shm
