@@ -15,9 +15,6 @@
 
 namespace tidewire {
 
-// Whether the handle was made before a fork that led to this process.
-inline bool from_other_process(uint64_t handle) { return (handle >> 56 & 0xf) != (fork_generation() & 0xf); }
-
 template <typename T>
 class HandleTable {
  public:
@@ -51,6 +48,9 @@ class HandleTable {
     free_.push_back(static_cast<uint32_t>(handle));
     return std::move(slot.object);
   }
+
+  // Whether a table of this kind may have given the handle out before a fork that led to this process.
+  bool from_parent(uint64_t handle) const { return handle >> 60 == kind_ && (handle >> 56 & 0xf) < (fork_generation() & 0xf); }
 
   size_t size() const {
     std::shared_lock lock(mutex_);

@@ -44,7 +44,7 @@ const std::string& last_error();
 // Finds a handle's object, or reports kForked or kNotFound. `kind` names it in the text.
 template <typename T>
 Status lookup(HandleTable<T>& table, uint64_t handle, const char* kind, std::shared_ptr<T>* out) {
-  if (handle != 0 && from_other_process(handle))
+  if (table.from_parent(handle))
     return Status::error(Code::kForked, "{} handle {:#x} belongs to the parent process: create an engine in this process", kind, handle);
   *out = table.get(handle);
   if (!*out) return Status::error(Code::kNotFound, "{} handle {:#x} is stale or was never given out", kind, handle);
