@@ -58,11 +58,16 @@ constexpr Nanos kStopGrace = 100 * kMillisecond;       // posted slices of a sto
 constexpr int kPatience = 5;                           // connect timeouts for which a peer once in contact may be silent
 constexpr Nanos kProbeWhileWanted = 60 * kSecond;      // probing a peer in back-off ends so long after the last request for it
 
-struct FetchRecord { Nanos deadline; };
-struct OpenChannel { ChannelId channel; uint32_t transport, local_rail, remote_rail; Nanos deadline; PeerRecord record; };
-struct PostSlice { ChannelId channel; uint32_t transport; JobSlicePtr slice; };
-struct CloseChannel { ChannelId channel; uint32_t transport; Status why; };
-struct RevokeChannel { ChannelId via, victim; uint32_t transport; };
+struct FetchRecord { Nanos deadline = 0; };
+struct OpenChannel {
+  ChannelId channel = 0;
+  uint32_t transport = 0, local_rail = 0, remote_rail = 0;
+  Nanos deadline = 0;
+  PeerRecord record;
+};
+struct PostSlice { ChannelId channel = 0; uint32_t transport = 0; JobSlicePtr slice; };
+struct CloseChannel { ChannelId channel = 0; uint32_t transport = 0; Status why; };
+struct RevokeChannel { ChannelId via = 0, victim = 0; uint32_t transport = 0; };
 struct FinishJob { JobPtr job; };
 using Action = std::variant<FetchRecord, OpenChannel, PostSlice, CloseChannel, RevokeChannel, FinishJob>;
 using Actions = std::vector<Action>;
