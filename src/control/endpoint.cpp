@@ -17,6 +17,8 @@ constexpr int kBacklog = 1024;  // peers that start together; the kernel caps it
 constexpr int kKeepAliveIdle = 30;
 constexpr int kKeepAliveInterval = 10;
 constexpr int kKeepAliveProbes = 3;
+// One that vanished with bytes of ours unacknowledged, sooner.
+constexpr int kUnacknowledgedMilliseconds = 10'000;
 
 void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); }
 
@@ -141,6 +143,7 @@ void tune_connection(int fd, bool keep_alive) {
   set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdle);
   set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveInterval);
   set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnacknowledgedMilliseconds);
 }
 
 }  // namespace tidewire::control

@@ -45,12 +45,13 @@ std::vector<NotifyOutbox::Settled> NotifyOutbox::connected(const InstanceId& ins
   return settled;
 }
 
-const NotificationMessage* NotifyOutbox::next() {
+const NotificationMessage* NotifyOutbox::next(Nanos now) {
   if (!connected_ || on_wire_ >= kWindow || on_wire_ >= entries_.size()) return nullptr;
   // Settled entries leave the queue, so what is on the wire is its front.
   Entry& entry = entries_[on_wire_];
   ++on_wire_;
   entry.on_wire = true;
+  entry.sent_at = now;
   entry.sent_to = instance_;
   if (entry.message.sequence == 0) entry.message.sequence = ++last_sequence_;
   return &entry.message;
@@ -89,6 +90,8 @@ Nanos NotifyOutbox::earliest_deadline() const {
   for (const Entry& entry : entries_) earliest = std::min(earliest, entry.deadline);
   return earliest;
 }
+
+Nanos NotifyOutbox::waiting_since() const { return on_wire_ > 0 ? entries_.front().sent_at : kNever; }
 
 Status NotifyInbox::receive(const InstanceId& sender, uint64_t stream, uint64_t sequence, Nanos now,
                             const std::function<Status()>& deliver) {

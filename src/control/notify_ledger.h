@@ -41,7 +41,7 @@ class NotifyOutbox {
   std::vector<Settled> connected(const InstanceId& instance);
   void disconnected() { connected_ = false; }
   // The next message to send, or null: none, not connected, or the window is full. Counts it as sent.
-  const NotificationMessage* next();
+  const NotificationMessage* next(Nanos now);
   // The peer's answer to `sequence`; unknown numbers (settled before) are ignored.
   std::vector<Settled> answered(uint64_t sequence, const Status& status);
   std::vector<Settled> expire(Nanos now);
@@ -51,13 +51,16 @@ class NotifyOutbox {
   size_t size() const { return entries_.size(); }
   // kNever when empty.
   Nanos earliest_deadline() const;
+  // When the oldest unanswered message went out on the present connection; kNever when there is none.
+  Nanos waiting_since() const;
 
  private:
   struct Entry {
     NotificationMessage message;  // sequence 0: never sent
     Nanos deadline;
     Done done;
-    bool on_wire = false;         // on the present connection
+    bool on_wire = false;         // on the present connection,
+    Nanos sent_at = 0;            // since then
     InstanceId sent_to{};
   };
   template <typename Predicate>

@@ -72,7 +72,7 @@ void Session::send(uint64_t id, Request& request) {
 
 void Session::flush_notifications() {
   while (connection_) {
-    const NotificationMessage* message = outbox_.next();
+    const NotificationMessage* message = outbox_.next(monotonic_now());
     if (message == nullptr) return;
     connection_->send(encode_notification(message->sequence, *message));
   }
@@ -90,9 +90,9 @@ void Session::connect() {
 
 void Session::look_up() {
   const Nanos deadline = monotonic_now() + context_.settings.connect_timeout;
-  call_at(connect_timer_, deadline, [weak = weak_from_this()] {
+  call_at(connect_timer_, deadline, [weak = weak_from_this(), attempt = attempt_] {
     auto self = weak.lock();
-    if (self && !self->dial_)
+    if (self && self->attempt_ == attempt && !self->dial_)
       self->attempt_failed(Status::error(Code::kTimeout, "the name '{}' was not resolved in time", self->target_.host));
   });
   context_.resolver.resolve(target_.host, target_.port, [weak = weak_from_this(), attempt = attempt_, deadline](Resolver::Addresses found) {
@@ -195,6 +195,7 @@ void Session::on_closed(const Status& why) {
   context_.on_peer_closed(address_, instance, gone);
   ++fruitless_;
   if (why.code() == Code::kProtocol || fruitless_ >= kMaxFruitless) {
+    fruitless_ = 0;
     fail_all(gone);
   } else {
     for (auto entry = requests_.begin(); entry != requests_.end();) {
@@ -218,18 +219,19 @@ void Session::on_request_timeout(uint64_t id) {
   if (found == requests_.end()) return;
   Request request = std::move(found->second);
   requests_.erase(found);
-  const Nanos now = monotonic_now();
-  if (connection_ && request.sent_at != 0 && connection_->heard() < request.sent_at &&
-      now - request.sent_at >= context_.settings.stall_timeout) {
-    // Nothing at all came since: perhaps the host died and came back. A new connection finds out; if the peer lives, it must not
-    // take this one's end for ours.
-    auto silent = connection_;
-    drop_connection();
-    say_goodbye(std::move(silent));
-    if (has_work()) connect();
-  }
+  if (request.sent_at != 0) replace_if_silent(request.sent_at);
   request.done(Status::error(Code::kTimeout, "{} did not answer {} in time", address_, request_name(request.type)));
   offer_disposal();
+}
+
+void Session::replace_if_silent(Nanos sent_at) {
+  if (!connection_ || connection_->heard() >= sent_at || monotonic_now() - sent_at < context_.settings.stall_timeout) return;
+  // Nothing at all came since: perhaps the host died and came back. A new connection finds out; if the peer lives, it must not take
+  // this one's end for ours.
+  auto silent = connection_;
+  drop_connection();
+  say_goodbye(std::move(silent));
+  if (has_work()) connect();
 }
 
 void Session::drop_connection() {
@@ -246,7 +248,9 @@ void Session::arm_outbox_timer(Nanos deadline) {
     auto self = weak.lock();
     if (!self) return;
     self->outbox_due_ = kNever;
+    const Nanos waiting_since = self->outbox_.waiting_since();
     auto settled = self->outbox_.expire(monotonic_now());
+    if (!settled.empty() && waiting_since != kNever) self->replace_if_silent(waiting_since);
     self->arm_outbox_timer(self->outbox_.earliest_deadline());
     for (auto& one : settled) one.status = one.status.with_context(self->address_);
     self->settle(std::move(settled));

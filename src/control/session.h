@@ -70,6 +70,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_request_timeout(uint64_t id);
   void arm_outbox_timer(Nanos deadline);
   void arm_idle_timer(Nanos when);
+  void replace_if_silent(Nanos sent_at);
   void drop_connection();
   // Ends a connection that is no longer ours to use, without alarming the other side.
   void say_goodbye(std::shared_ptr<Connection> connection);

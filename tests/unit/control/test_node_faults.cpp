@@ -235,6 +235,30 @@ TEST(NodeFaults, ASilentConnectionIsReplacedAfterAnUnansweredRequest) {
   again.join();
 }
 
+TEST(NodeFaults, ANotificationThatASilentConnectionSwallowedDoesNotHoldUpTheNext) {
+  TestNode a, b;
+  Relay relay(b->port());
+  std::atomic<bool> stop{false};
+  std::thread carrier([&] {
+    relay.take();
+    relay.carry(stop);
+  });
+  ASSERT_TRUE(notify(a, relay.address(), "n", "first").ok());
+  stop = true;
+  carrier.join();
+  EXPECT_EQ(notify(a, relay.address(), "n", "swallowed", 700 * kMillisecond).code(), Code::kTimeout);
+  stop = false;
+  std::thread again([&] {
+    relay.take();
+    relay.carry(stop);
+  });
+  EXPECT_TRUE(notify(a, relay.address(), "n", "second").ok());
+  stop = true;
+  again.join();
+  ASSERT_EQ(b.recorder.notifications.size(), 2u);
+  EXPECT_EQ(b.recorder.notifications[1].message, "second");
+}
+
 TEST(NodeFaults, IdleConnectionsCloseWithoutAlarm) {
   Options options;
   options.settings.idle_close = 50 * kMillisecond;

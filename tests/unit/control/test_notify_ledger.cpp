@@ -33,19 +33,19 @@ TEST(NotifyOutbox, SendsAgainInOrderWhatWasNotAnswered) {
   NotifyOutbox outbox(1);
   Outcomes outcomes;
   for (const char* text : {"a", "b", "c"}) ASSERT_TRUE(outbox.enqueue("n", text, 100, outcomes.done(text)).ok());
-  EXPECT_EQ(outbox.next(), nullptr) << "not connected";
+  EXPECT_EQ(outbox.next(0), nullptr) << "not connected";
   settle(outbox.connected(id(1)));
-  EXPECT_EQ(outbox.next()->message, "a");
-  EXPECT_EQ(outbox.next()->message, "b");
+  EXPECT_EQ(outbox.next(0)->message, "a");
+  EXPECT_EQ(outbox.next(0)->message, "b");
   settle(outbox.answered(1, Status()));
   outbox.disconnected();
-  EXPECT_EQ(outbox.next(), nullptr);
+  EXPECT_EQ(outbox.next(0), nullptr);
   settle(outbox.connected(id(1)));
-  const NotificationMessage* again = outbox.next();
+  const NotificationMessage* again = outbox.next(0);
   EXPECT_EQ(again->message, "b");
   EXPECT_EQ(again->sequence, 2u) << "the number stays";
-  EXPECT_EQ(outbox.next()->message, "c");
-  EXPECT_EQ(outbox.next(), nullptr);
+  EXPECT_EQ(outbox.next(0)->message, "c");
+  EXPECT_EQ(outbox.next(0), nullptr);
   settle(outbox.answered(2, Status(Code::kBusy, "full")));
   settle(outbox.answered(3, Status()));
   settle(outbox.answered(3, Status()));  // late answers of the old connection don't matter
@@ -60,11 +60,11 @@ TEST(NotifyOutbox, WhatWasSentToAnotherInstanceIsGoneAndTheRestGoesOn) {
   Outcomes outcomes;
   for (const char* text : {"sent", "waiting"}) ASSERT_TRUE(outbox.enqueue("n", text, 100, outcomes.done(text)).ok());
   settle(outbox.connected(id(1)));
-  outbox.next();
+  outbox.next(0);
   outbox.disconnected();
   settle(outbox.connected(id(2)));
   EXPECT_EQ(outcomes.by_message["sent"].code(), Code::kPeerGone);
-  EXPECT_EQ(outbox.next()->message, "waiting");
+  EXPECT_EQ(outbox.next(0)->message, "waiting");
   settle(outbox.answered(2, Status()));
   EXPECT_TRUE(outcomes.by_message["waiting"].ok());
 }
@@ -81,10 +81,10 @@ TEST(NotifyOutbox, DeadlinesAreIndependent) {
   EXPECT_EQ(outcomes.by_message["soon"].code(), Code::kTimeout);
   EXPECT_EQ(outbox.earliest_deadline(), 300);
   settle(outbox.connected(id(1)));
-  EXPECT_EQ(outbox.next()->message, "late");
+  EXPECT_EQ(outbox.next(0)->message, "late");
   settle(outbox.expire(300));
   EXPECT_EQ(outbox.earliest_deadline(), kNever);
-  EXPECT_EQ(outbox.next(), nullptr);
+  EXPECT_EQ(outbox.next(0), nullptr);
 }
 
 TEST(NotifyOutbox, WindowAndMemoryAreBounded) {
@@ -96,7 +96,7 @@ TEST(NotifyOutbox, WindowAndMemoryAreBounded) {
   EXPECT_EQ(count, NotifyOutbox::kMaxQueuedBytes / large.size());
   EXPECT_EQ(outbox.enqueue("", large, 100, [](const Status&) {}).code(), Code::kNoResources);
   size_t sent = 0;
-  while (outbox.next() != nullptr) ++sent;
+  while (outbox.next(0) != nullptr) ++sent;
   EXPECT_EQ(sent, NotifyOutbox::kWindow);
   settle(outbox.fail_all(Status(Code::kClosed, "")));
   EXPECT_TRUE(outbox.enqueue("", large, 100, [](const Status&) {}).ok()) << "room again";
@@ -171,7 +171,7 @@ TEST(NotifyLedger, ExactlyOnceInOrderOverALineThatBreaks) {
           up = false;
           break;
         case 3:
-          if (const NotificationMessage* message = outbox.next()) forward.push_back(*message);
+          if (const NotificationMessage* message = outbox.next(0)) forward.push_back(*message);
           break;
         case 4:
           if (forward.empty()) break;
