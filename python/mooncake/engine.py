@@ -83,20 +83,16 @@ class TransferEngine(Core):
         name = _protocol.local_name(to_string(local_hostname, "local_hostname"))
         metadata = to_string(metadata_server, "metadata_server")
         metadata = _protocol.metadata_address(metadata, to_string(metadata_type, "metadata_type"))
-        wanted = to_string(protocol, "protocol")
-        transport = _protocol.choose_transport(wanted, to_string(device_name, "device_name"))
-        if transport is None:
-            return -1
+        # The engine itself knows what "rdma" means where there is no such device, and what MC_FORCE_TCP does.
+        wanted, devices = to_string(protocol, "protocol"), to_string(device_name, "device_name")
         if self._engine is not None:
             _log.error("initialize(%s): this engine already runs as %s", name, self._engine.address)
             return -1
-        try:
-            self._engine = tidewire.Engine(
-                name, metadata=metadata, protocol=transport.protocol, devices=transport.devices
-            )
-        except tidewire.UnsupportedError as error:
-            _log.error("initialize(%s, %s): %s%s", name, wanted, error, _protocol.refusal_hint(transport.protocol))
+        if not wanted:
+            _log.error("initialize(%s): no protocol is named: use tcp, rdma or efa", name)
             return -1
+        try:
+            self._engine = tidewire.Engine(name, metadata=metadata, protocol=wanted, devices=devices)
         except tidewire.Error as error:
             _log.error("initialize(%s, %s): %s: %s", name, wanted, error.code.name, error)
             return -1

@@ -551,11 +551,13 @@ def test_stale_and_forged_handles_get_errors(pair):
     handle = batch._handle
     assert lib.tw_batch_release(handle) == 0
     for bad in [handle, 0, 1, 2**64 - 1, *np.random.default_rng(7).integers(1, 2**63, 200).tolist()]:
-        assert lib.tw_batch_release(bad) == Code.NOT_FOUND
-        assert lib.tw_batch_cancel(bad) == Code.NOT_FOUND
-        assert lib.tw_batch_wait(bad, 0, None) == Code.NOT_FOUND
-        assert lib.tw_engine_destroy(bad) == Code.NOT_FOUND
-        assert lib.tw_peer_close(a._handle, bad) == Code.NOT_FOUND
+        # A random number may look as if it came from the parent of a fork.
+        expected = (Code.NOT_FOUND, Code.FORKED)
+        assert lib.tw_batch_release(bad) in expected
+        assert lib.tw_batch_cancel(bad) in expected
+        assert lib.tw_batch_wait(bad, 0, None) in expected
+        assert lib.tw_engine_destroy(bad) in expected
+        assert lib.tw_peer_close(a._handle, bad) in expected
     a.write(b.address, mine, theirs.address).wait()
 
 

@@ -11,15 +11,16 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import mooncake.engine
 import numpy as np
 import pytest
-from mooncake import _protocol
 from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
-from tidewire_testing import HARD_STOP, pattern, run_script, wait_until
+from tidewire_testing import HARD_STOP, environment, pattern, run_script, wait_until
 
 HOST = "127.0.0.1"
 
@@ -91,36 +92,57 @@ def remote(child_factory):
 # -- SGLang, prefill-decode --
 
 
-def test_sglang_set_up_over_tcp_where_there_is_no_rdma_device(monkeypatch, caplog, tmp_path):
-    monkeypatch.setattr(_protocol, "INFINIBAND_CLASS", str(tmp_path / "none"))
+no_rdma_device = pytest.mark.skipif(
+    os.path.isdir("/sys/class/infiniband") and bool(os.listdir("/sys/class/infiniband")),
+    reason="this host has InfiniBand-class devices",
+)
+
+
+@no_rdma_device
+@pytest.mark.parametrize("devices", ["", "ib0, ib1"])
+def test_sglang_set_up_over_tcp_where_there_is_no_rdma_device(capfd, devices):
     engine = TransferEngine()
-    assert is_zero(engine.initialize(HOST, "P2PHANDSHAKE", "rdma", ""))
+    assert is_zero(engine.initialize(HOST, "P2PHANDSHAKE", "rdma", devices))
     port = engine.get_rpc_port()
     assert type(port) is int and 0 < port < 65536
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "TCP" in caplog.text
-    caplog.clear()
-    assert is_zero(TransferEngine().initialize(HOST, "P2PHANDSHAKE", "rdma", "ib0, ib1"))
-    assert "ib0,ib1" in caplog.text
+    lines = [line for line in capfd.readouterr().err.splitlines() if "rdma" in line]
+    assert len(lines) == 1 and "TCP is used" in lines[0]
 
 
-def test_sglang_set_up_with_forced_tcp(monkeypatch, tmp_path, caplog):
-    (tmp_path / "mlx5_0").mkdir()
-    monkeypatch.setattr(_protocol, "INFINIBAND_CLASS", str(tmp_path))
-    monkeypatch.setenv("MC_FORCE_TCP", "1")
-    assert is_zero(TransferEngine().initialize(HOST, "P2PHANDSHAKE", "rdma", "mlx5_0"))
-    assert "MC_FORCE_TCP" in caplog.text
+WITH_DEVICE = """
+set -e
+mount -t tmpfs none /sys/class
+mkdir -p /sys/class/infiniband/mlx5_0 /sys/class/net
+exec "$1" -c "$2"
+"""
+
+SET_UP = """
+from mooncake.engine import TransferEngine
+engine = TransferEngine()
+print(engine.initialize("127.0.0.1", "P2PHANDSHAKE", "rdma", "mlx5_0"))
+print(engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", ""))
+"""
 
 
-def test_sglang_rdma_devices_that_can_not_be_used_are_refused_by_name(monkeypatch, tmp_path, caplog):
-    (tmp_path / "mlx5_0").mkdir()
-    monkeypatch.setattr(_protocol, "INFINIBAND_CLASS", str(tmp_path))
-    monkeypatch.delenv("MC_FORCE_TCP", raising=False)
-    engine = TransferEngine()
-    assert is_failure(engine.initialize(HOST, "P2PHANDSHAKE", "rdma", ""))
+def with_rdma_device(source, **changes):
+    """Runs a program where /sys shows an InfiniBand-class device; needs a mount namespace."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+        pytest.skip("mount namespaces need root")
+    command = ["unshare", "-m", "sh", "-c", WITH_DEVICE, "sh", sys.executable, source]
+    return subprocess.run(command, env=environment(**changes), capture_output=True, text=True, timeout=HARD_STOP)
+
+
+def test_sglang_rdma_devices_that_can_not_be_used_are_refused_by_name():
+    result = with_rdma_device(SET_UP, MC_FORCE_TCP="")
+    assert (result.returncode, result.stdout) == (0, "-1\n0\n"), result.stderr
     for word in ["mlx5_0", "MOONCAKE_PROTOCOL=efa", "MOONCAKE_PROTOCOL=tcp"]:
-        assert word in caplog.text
-    assert is_zero(engine.initialize(HOST, "P2PHANDSHAKE", "tcp", ""))
+        assert word in result.stderr
+
+
+def test_sglang_set_up_with_forced_tcp():
+    result = with_rdma_device(SET_UP, MC_FORCE_TCP="1")
+    assert (result.returncode, result.stdout) == (0, "0\n-1\n"), result.stderr
+    assert "MC_FORCE_TCP" in result.stderr and "TCP is used" in result.stderr
 
 
 def test_sglang_protocol_efa_arrives_and_is_refused_by_name(caplog):
@@ -550,7 +572,8 @@ def test_initialize_ext_and_metadata_addresses(caplog):
         caplog.clear()
         assert is_failure(TransferEngine().initialize_ext(HOST, server, "tcp", "", kind))
         assert "etcd" in caplog.text or "redis" in caplog.text
-    assert is_failure(TransferEngine().initialize(HOST, "P2PHANDSHAKE", "xgmi", ""))
+    for protocol in ["xgmi", "", "nonsense"]:
+        assert is_failure(TransferEngine().initialize(HOST, "P2PHANDSHAKE", protocol, ""))
     engine = new_engine()
     assert is_failure(engine.initialize(HOST, "P2PHANDSHAKE", "tcp", "")), "a running engine is not replaced"
 
