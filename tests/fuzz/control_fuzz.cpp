@@ -2,6 +2,7 @@
 //
 // One input for every parser of foreign bytes of the control plane and of metadata. The first byte chooses the parser, the rest is its input. Built as
 // a libFuzzer program with clang, and into a test that replays the corpus (control_replay_test.cpp) with any compiler.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
