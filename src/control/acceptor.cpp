@@ -10,16 +10,20 @@
 
 namespace tidewire::control {
 namespace {
-constexpr int kAcceptsInARow = 64;                 // then others get their turn
-constexpr Nanos kRest = 100 * kMillisecond;        // without descriptors
+constexpr int kAcceptsInARow = 64;           // then others get their turn
+constexpr Nanos kRest = 100 * kMillisecond;  // without descriptors
 
-UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+UniqueFd open_spare() {
+  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
 }  // namespace
 
 Acceptor::Acceptor(asio::io_context& io, const Identity& identity, Nanos hello_timeout, Events events)
     : io_(io), identity_(identity), hello_timeout_(hello_timeout), events_(std::move(events)), spare_(open_spare()) {}
 
-Acceptor::~Acceptor() { close(); }
+Acceptor::~Acceptor() {
+  close();
+}
 
 Status Acceptor::add(UniqueFd fd, int family, uint32_t rail) {
   auto listener = std::make_unique<Listener>(io_, rail);
@@ -66,8 +70,8 @@ void Acceptor::accept_ready(Listener& listener) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     // Errors of the one connection (accept(2)): it is gone, others wait.
-    if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO || errno == ENETDOWN || errno == EHOSTUNREACH || errno == ENETUNREACH ||
-        errno == ENOPROTOOPT || errno == EHOSTDOWN || errno == ENONET || errno == EOPNOTSUPP)
+    if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO || errno == ENETDOWN || errno == EHOSTUNREACH ||
+        errno == ENETUNREACH || errno == ENOPROTOOPT || errno == EHOSTDOWN || errno == ENONET || errno == EOPNOTSUPP)
       continue;
     return out_of_descriptors(listener, errno);
   }
@@ -115,8 +119,8 @@ void Acceptor::greet(UniqueFd fd, const Endpoint& from, uint32_t rail) {
                    log::warn("control_refused", "refused a connection from {} code={} reason=\"{}\"", from.to_string(),
                              code_name(status.code()), status.message());
                  } else {
-                   log::debug("control_refused", "a connection from {} came to nothing code={} reason=\"{}\"", from.to_string(),
-                              code_name(status.code()), status.message());
+                   log::debug("control_refused", "a connection from {} came to nothing code={} reason=\"{}\"",
+                              from.to_string(), code_name(status.code()), status.message());
                  }
                });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Acceptor: the listening sockets of a node. Accepts, runs the hello (bounded by the connect timeout), hands over what proved itself. Strangers can
-// hold at most kMaxInHandshake connections of kMaxHelloBytes each: the oldest makes room. Out of descriptors it drops the newcomer by means of a
-// spare one and rests, so that it never spins.
+// Acceptor: the listening sockets of a node. Accepts, runs the hello (bounded by the connect timeout), hands over what
+// proved itself. Strangers can hold at most kMaxInHandshake connections of kMaxHelloBytes each: the oldest makes room.
+// Out of descriptors it drops the newcomer by means of a spare one and rests, so that it never spins.
 #pragma once
 
 #include <asio/ip/tcp.hpp>

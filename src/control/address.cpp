@@ -12,7 +12,7 @@
 namespace tidewire::control {
 namespace {
 
-constexpr size_t kMaxHost = 253;   // characters of a DNS name
+constexpr size_t kMaxHost = 253;  // characters of a DNS name
 constexpr size_t kMaxLabel = 63;
 constexpr size_t kMaxShown = 300;  // of a bad text in an error
 
@@ -23,7 +23,9 @@ Status bad(const std::string& text, std::string_view why) {
   return Status::error(Code::kInvalidArgument, "bad address '{}': {}", shown, why);
 }
 
-bool alnum(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool alnum(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 bool is_v4(const std::string& host) {
   in_addr address;
@@ -56,7 +58,8 @@ const char* name_fault(const std::string& host) {
     if (end == start) return "empty part in the host name";
     if (end - start > kMaxLabel) return "a part of a host name has at most 63 characters";
     for (size_t i = start; i < end; ++i)
-      if (!alnum(host[i]) && host[i] != '-' && host[i] != '_') return "a host name holds letters, digits, '-', '_' and '.'";
+      if (!alnum(host[i]) && host[i] != '-' && host[i] != '_')
+        return "a host name holds letters, digits, '-', '_' and '.'";
     if (host[start] == '-' || host[end - 1] == '-') return "a part of a host name can't start or end with '-'";
     start = end + 1;
   }
@@ -121,9 +124,12 @@ bool is_wildcard(const std::string& host) {
   in6_addr v6;
   if (inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &v6) != 1) return false;
   if (IN6_IS_ADDR_UNSPECIFIED(&v6)) return true;
-  return IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 0 && v6.s6_addr[13] == 0 && v6.s6_addr[14] == 0 && v6.s6_addr[15] == 0;
+  return IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 0 && v6.s6_addr[13] == 0 && v6.s6_addr[14] == 0 &&
+         v6.s6_addr[15] == 0;
 }
 
-bool is_literal(const std::string& host) { return is_v4(host) || is_v6(host); }
+bool is_literal(const std::string& host) {
+  return is_v4(host) || is_v6(host);
+}
 
 }  // namespace tidewire::control

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Address syntax of the project: "host", "host:port", "[v6]:port", bare "v6", scope ids ("fe80::1%eth0"). Pure text, no lookup.
+// Address syntax of the project: "host", "host:port", "[v6]:port", bare "v6", scope ids ("fe80::1%eth0"). Pure text, no
+// lookup.
 //
-// A text with two colons or more and no brackets is an IPv6 literal as a whole, without a port: "::1:5000" is the address ::1:5000.
-// Whoever means a port writes "[::1]:5000".
+// A text with two colons or more and no brackets is an IPv6 literal as a whole, without a port: "::1:5000" is the
+// address ::1:5000. Whoever means a port writes "[::1]:5000".
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 namespace tidewire::control {
 namespace {
-constexpr size_t kMaxGather = 64;        // frames in one write
-constexpr int kReadsInARow = 8;          // then others get their turn
+constexpr size_t kMaxGather = 64;  // frames in one write
+constexpr int kReadsInARow = 8;    // then others get their turn
 }  // namespace
 
 Connection::Connection(Socket socket, Agreement agreement, uint32_t max_payload, ScratchBuffer& scratch)
@@ -43,8 +43,9 @@ void Connection::read() {
     const size_t bytes = socket_.read_some(asio::buffer(scratch_), error);
     if (error == asio::error::would_block) break;
     if (error == asio::error::eof) {
-      return fail(decoder_.partial() ? Status(Code::kPeerGone, "the other side closed the connection in the middle of a frame")
-                                     : Status(Code::kPeerGone, "the other side closed the connection"));
+      return fail(decoder_.partial()
+                      ? Status(Code::kPeerGone, "the other side closed the connection in the middle of a frame")
+                      : Status(Code::kPeerGone, "the other side closed the connection"));
     }
     if (error) return fail(errno_status(error.value(), "read"));
     heard_ = monotonic_now();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection: frames over a control connection whose hello is done, for whoever dialled and whoever accepted. Reads into the loop's shared scratch
-// buffer, so that an idle connection holds no buffer. Stops reading while the other side leaves more than kMaxAnswerBacklog bytes unread.
+// Connection: frames over a control connection whose hello is done, for whoever dialled and whoever accepted. Reads
+// into the loop's shared scratch buffer, so that an idle connection holds no buffer. Stops reading while the other side
+// leaves more than kMaxAnswerBacklog bytes unread.
 #pragma once
 
 #include <array>
@@ -28,8 +29,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start(Events events);
 
   void send(std::vector<uint8_t> frame);
-  // Sends what is queued and this last frame, then waits for the other side to close (bounded by its owner's close()); frames that still arrive are
-  // dropped. on_closed follows.
+  // Sends what is queued and this last frame, then waits for the other side to close (bounded by its owner's close());
+  // frames that still arrive are dropped. on_closed follows.
   void finish(std::vector<uint8_t> last_frame);
   void close();
   bool open() const { return socket_.is_open(); }

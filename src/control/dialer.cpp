@@ -32,8 +32,10 @@ void Dial::start(DialTarget target, Handshake handshake, Nanos deadline, Done do
   call_at(deadline_timer_, deadline, [weak = weak_from_this()] {
     auto self = weak.lock();
     if (!self || !self->done_) return;
-    const Status late = self->hello_ ? Status::error(Code::kTimeout, "{} took the connection but did not answer the hello", self->reached_)
-                                     : Status::error(Code::kTimeout, "{} does not answer", names(self->target_.remotes));
+    const Status late =
+        self->hello_
+            ? Status::error(Code::kTimeout, "{} took the connection but did not answer the hello", self->reached_)
+            : Status::error(Code::kTimeout, "{} does not answer", names(self->target_.remotes));
     self->finish(late, nullptr, Socket(self->io_));
   });
   asio::post(io_, [self = shared_from_this()] {
@@ -92,9 +94,10 @@ void Dial::greet(Socket socket) {
   hello_ = std::make_shared<HandshakeIo>(std::move(socket), std::move(*handshake_));
   asio::error_code ignored;
   for (Socket& other : attempts_) other.close(ignored);
-  hello_->start(deadline_, [self = shared_from_this()](const Handshake& handshake, const Status& status, Socket connected) {
-    self->finish(status.ok() ? status : status.with_context(self->reached_), &handshake, std::move(connected));
-  });
+  hello_->start(
+      deadline_, [self = shared_from_this()](const Handshake& handshake, const Status& status, Socket connected) {
+        self->finish(status.ok() ? status : status.with_context(self->reached_), &handshake, std::move(connected));
+      });
 }
 
 void Dial::finish(const Status& status, const Handshake* handshake, Socket socket) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dial: one attempt to reach one of several addresses of a peer: connect, hello, verdict. Addresses are tried in their order; the next one starts
-// when the one before failed or has not answered for a quarter of a second, and the first that connects wins, so that a dead address family costs
-// little. Nothing blocks; a refusal is known at once.
+// Dial: one attempt to reach one of several addresses of a peer: connect, hello, verdict. Addresses are tried in their
+// order; the next one starts when the one before failed or has not answered for a quarter of a second, and the first
+// that connects wins, so that a dead address family costs little. Nothing blocks; a refusal is known at once.
 #pragma once
 
 #include <functional>

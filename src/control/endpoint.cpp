@@ -20,7 +20,9 @@ constexpr int kKeepAliveProbes = 3;
 // One that vanished with bytes of ours unacknowledged, sooner.
 constexpr int kUnacknowledgedMilliseconds = 10'000;
 
-void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); }
+void set_int(int fd, int level, int option, int value) {
+  setsockopt(fd, level, option, &value, sizeof(value));
+}
 
 }  // namespace
 
@@ -58,8 +60,8 @@ Result<Endpoint> literal_endpoint(const std::string& host, uint16_t port) {
   addrinfo* list = nullptr;
   const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (error != 0)
-    return Status::error(Code::kInvalidArgument, "bad address '{}': {} (is its interface on this machine?)", host.substr(0, 300),
-                         gai_strerror(error));
+    return Status::error(Code::kInvalidArgument, "bad address '{}': {} (is its interface on this machine?)",
+                         host.substr(0, 300), gai_strerror(error));
   Endpoint endpoint;
   std::memcpy(&endpoint.storage, list->ai_addr, list->ai_addrlen);
   endpoint.size = list->ai_addrlen;
@@ -95,7 +97,8 @@ Status socket_status(int error, const std::string& what) {
   const char* remedy = nullptr;
   if (error == EMFILE) remedy = "raise the limit of open files (ulimit -n)";
   if (error == ENFILE) remedy = "raise fs.file-max";
-  if (error == EADDRNOTAVAIL) remedy = "the address is not of this machine, or its ports are used up (net.ipv4.ip_local_port_range)";
+  if (error == EADDRNOTAVAIL)
+    remedy = "the address is not of this machine, or its ports are used up (net.ipv4.ip_local_port_range)";
   return remedy == nullptr ? status : Status(status.code(), status.message() + "; " + remedy);
 }
 
@@ -107,13 +110,17 @@ Result<UniqueFd> open_listener(const Endpoint& at, bool shared_reuse) {
   // Each family has its own listener; a v6 one must not take the v4 port along.
   if (at.family() == AF_INET6) set_int(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
   const bool bound = bind(fd.get(), at.address(), at.size) == 0;
-  // Set after the port was chosen, it still comes down to the accepted connections: their remains then don't keep a successor off this port.
+  // Set after the port was chosen, it still comes down to the accepted connections: their remains then don't keep a
+  // successor off this port.
   if (bound && !shared_reuse) set_int(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (!bound || listen(fd.get(), kBacklog) != 0) {
     const int error = errno;
     if (error == EADDRINUSE)
-      return Status::error(Code::kAddressInUse, "port {} is taken on {}: choose another port, or 0 for an automatic one", at.port(), at.ip());
-    if (error == EADDRNOTAVAIL) return Status::error(Code::kUnreachable, "{}: the address is not of this machine", what);
+      return Status::error(Code::kAddressInUse,
+                           "port {} is taken on {}: choose another port, or 0 for an automatic one", at.port(),
+                           at.ip());
+    if (error == EADDRNOTAVAIL)
+      return Status::error(Code::kUnreachable, "{}: the address is not of this machine", what);
     return socket_status(error, what);
   }
   return fd;
@@ -124,10 +131,11 @@ Result<UniqueFd> open_client(const Endpoint& remote, const std::optional<Endpoin
   if (!fd.valid()) return socket_status(errno, "open a socket to " + remote.to_string());
   if (local) {
     if (local->family() != remote.family())
-      return Status::error(Code::kInvalidArgument, "a connection from {} to {}: one is IPv4, the other IPv6", local->ip(),
-                           remote.to_string());
+      return Status::error(Code::kInvalidArgument, "a connection from {} to {}: one is IPv4, the other IPv6",
+                           local->ip(), remote.to_string());
 #ifdef IP_BIND_ADDRESS_NO_PORT
-    // The port is chosen at connect, when the remote is known: the same local port then serves connections to several remotes.
+    // The port is chosen at connect, when the remote is known: the same local port then serves connections to several
+    // remotes.
     set_int(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
 #endif
     if (bind(fd.get(), local->address(), local->size) != 0)

@@ -30,7 +30,8 @@ bool is_http(std::string_view text) {
   return false;
 }
 
-// Mooncake's handshake: a length of 8 bytes, little-endian, then JSON, perhaps with a byte that tells the kind of message before it.
+// Mooncake's handshake: a length of 8 bytes, little-endian, then JSON, perhaps with a byte that tells the kind of
+// message before it.
 bool is_mooncake(const uint8_t* bytes) {
   const auto length = get<uint64_t>(bytes);
   return length >= 2 && length <= (64u << 20) && (bytes[8] == '{' || bytes[9] == '{');
@@ -83,7 +84,8 @@ size_t FrameDecoder::feed(std::span<const uint8_t> bytes) {
 
 void FrameDecoder::parse_header() {
   if (header_[4] != kHeaderVersion) {
-    status_ = Status::error(Code::kProtocol, "frame header of version {}, this side knows version {}", header_[4], kHeaderVersion);
+    status_ = Status::error(Code::kProtocol, "frame header of version {}, this side knows version {}", header_[4],
+                            kHeaderVersion);
     return;
   }
   if (get<uint16_t>(&header_[6]) != 0) {
@@ -94,8 +96,8 @@ void FrameDecoder::parse_header() {
   frame_.request = get<uint64_t>(&header_[8]);
   length_ = get<uint32_t>(&header_[16]);
   if (length_ > max_payload_)
-    status_ = Status::error(Code::kProtocol, "frame of type {} with {} bytes, at most {} are allowed here", header_[5], length_,
-                            max_payload_);
+    status_ = Status::error(Code::kProtocol, "frame of type {} with {} bytes, at most {} are allowed here", header_[5],
+                            length_, max_payload_);
 }
 
 void FrameDecoder::reject_stranger() {
@@ -107,7 +109,8 @@ void FrameDecoder::reject_stranger() {
   } else if (header_bytes_ >= kTellingBytes) {
     status_ = is_mooncake(header_.data())
                   ? Status(Code::kProtocol,
-                           "the other side speaks Mooncake's handshake, which Tidewire can't serve: run Tidewire (or Mooncake) on both sides")
+                           "the other side speaks Mooncake's handshake, which Tidewire can't serve: run Tidewire (or "
+                           "Mooncake) on both sides")
                   : Status(Code::kProtocol, "the other side does not speak Tidewire's control protocol");
   }
 }

@@ -2,9 +2,9 @@
 //
 // Frames: every byte on a control connection belongs to one. A frame is a header of 20 bytes, little-endian,
 //   magic "TWC1" | header version 1 | type | flags (2 bytes, 0) | request id (8) | payload length (4)
-// and a payload (a FlatBuffers table of control/messages.fbs, or nothing). FrameDecoder turns bytes into frames: it never takes a byte
-// past the current frame, allocates as bytes arrive (never because a header promises them), and tells well-known strangers apart, so that
-// they get one clear line in the log.
+// and a payload (a FlatBuffers table of control/messages.fbs, or nothing). FrameDecoder turns bytes into frames: it
+// never takes a byte past the current frame, allocates as bytes arrive (never because a header promises them), and
+// tells well-known strangers apart, so that they get one clear line in the log.
 #pragma once
 
 #include <array>
@@ -50,8 +50,8 @@ class FrameDecoder {
   explicit FrameDecoder(uint32_t max_payload) : max_payload_(max_payload) {}
   void set_max_payload(uint32_t bytes) { max_payload_ = bytes; }
 
-  // How many bytes may be read before the next call of feed() without reading past the current frame. 0: a frame is ready or the
-  // decoder has failed.
+  // How many bytes may be read before the next call of feed() without reading past the current frame. 0: a frame is
+  // ready or the decoder has failed.
   size_t wanted() const;
   // Takes bytes of the current frame and returns how many.
   size_t feed(std::span<const uint8_t> bytes);

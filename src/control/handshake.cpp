@@ -19,7 +19,9 @@ namespace {
 constexpr const char* kFromInitiator = "tidewire control hello: initiator";
 constexpr const char* kFromAcceptor = "tidewire control hello: acceptor";
 
-uint32_t lowest(uint32_t version) { return version > 1 ? version - 1 : 1; }
+uint32_t lowest(uint32_t version) {
+  return version > 1 ? version - 1 : 1;
+}
 
 template <size_t kSize>
 void append(std::vector<uint8_t>& out, const std::array<uint8_t, kSize>& bytes) {
@@ -52,7 +54,9 @@ Handshake Handshake::initiator(HandshakeConfig config) {
   return handshake;
 }
 
-Handshake Handshake::acceptor(HandshakeConfig config) { return Handshake(std::move(config), Step::kAwaitHello); }
+Handshake Handshake::acceptor(HandshakeConfig config) {
+  return Handshake(std::move(config), Step::kAwaitHello);
+}
 
 size_t Handshake::feed(std::span<const uint8_t> bytes) {
   size_t used = 0;
@@ -84,11 +88,12 @@ void Handshake::on_frame(const Frame& frame) {
 
 void Handshake::on_hello(const Frame& frame) {
   const auto* hello = wire::verified<fb::Hello>(frame.payload);
-  const bool valid = hello != nullptr && wire::read_id(hello->instance(), &agreement_.peer) &&
-                     wire::read_array(hello->nonce(), &peer_nonce_) &&
-                     wire::read_text(hello->name(), kMaxNameBytes, &agreement_.peer_name) &&
-                     (hello->expected() == nullptr || wire::read_id(hello->expected(), &expected_by_peer_)) &&
-                     (hello->role() == static_cast<uint8_t>(Role::kControl) || hello->role() == static_cast<uint8_t>(Role::kData));
+  const bool valid =
+      hello != nullptr && wire::read_id(hello->instance(), &agreement_.peer) &&
+      wire::read_array(hello->nonce(), &peer_nonce_) &&
+      wire::read_text(hello->name(), kMaxNameBytes, &agreement_.peer_name) &&
+      (hello->expected() == nullptr || wire::read_id(hello->expected(), &expected_by_peer_)) &&
+      (hello->role() == static_cast<uint8_t>(Role::kControl) || hello->role() == static_cast<uint8_t>(Role::kData));
   if (!valid) return finish(wire::malformed("hello"));
   agreement_.peer_name = bounded_text(agreement_.peer_name, kMaxNameBytes);
   agreement_.role = static_cast<Role>(hello->role());
@@ -108,15 +113,18 @@ void Handshake::on_hello(const Frame& frame) {
 
 Status Handshake::judge_hello(bool peer_has_secret) {
   if (agreement_.version < std::max(lowest(config_.version), peer_version_min_))
-    return Status::error(Code::kProtocol, "{} speaks protocol versions {} to {}, {} speaks {} to {}: upgrade the older one", peer_label(),
-                         peer_version_min_, peer_version_max_, config_.name, lowest(config_.version), config_.version);
+    return Status::error(
+        Code::kProtocol, "{} speaks protocol versions {} to {}, {} speaks {} to {}: upgrade the older one",
+        peer_label(), peer_version_min_, peer_version_max_, config_.name, lowest(config_.version), config_.version);
   if (peer_has_secret && config_.secret.empty())
-    return Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", config_.name, peer_label(), kRemedy);
+    return Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", config_.name, peer_label(),
+                         kRemedy);
   if (!peer_has_secret && !config_.secret.empty())
-    return Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", peer_label(), config_.name, kRemedy);
+    return Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", peer_label(), config_.name,
+                         kRemedy);
   if (expected_by_peer_ != InstanceId{} && expected_by_peer_ != config_.instance)
-    return Status::error(Code::kPeerGone, "{} is instance {}, not {}: it was started again", config_.name, to_string(config_.instance),
-                         to_string(expected_by_peer_));
+    return Status::error(Code::kPeerGone, "{} is instance {}, not {}: it was started again", config_.name,
+                         to_string(config_.instance), to_string(expected_by_peer_));
   return Status();
 }
 
@@ -128,8 +136,8 @@ void Handshake::send_hello() {
   auto name = builder.CreateString(bounded_text(config_.name, kMaxNameBytes));
   output_ = wire::finish(builder,
                          fb::CreateHello(builder, lowest(config_.version), config_.version, config_.features,
-                                         static_cast<uint8_t>(config_.role), instance, expected, nonce, !config_.secret.empty(), name,
-                                         config_.channel, config_.rail),
+                                         static_cast<uint8_t>(config_.role), instance, expected, nonce,
+                                         !config_.secret.empty(), name, config_.channel, config_.rail),
                          FrameType::kHello, 0);
 }
 
@@ -146,11 +154,12 @@ void Handshake::send_answer(const Status& verdict) {
     const Proof bytes = proof(kFromAcceptor);
     proof_bytes = builder.CreateVector(bytes.data(), bytes.size());
   }
-  output_ = wire::finish(builder,
-                         fb::CreateHelloAnswer(builder, static_cast<uint32_t>(verdict.code()), reason, agreement_.version,
-                                               lowest(config_.version), config_.version, agreement_.features, instance, nonce,
-                                               !config_.secret.empty(), name, proof_bytes),
-                         FrameType::kHelloAnswer, 0);
+  output_ =
+      wire::finish(builder,
+                   fb::CreateHelloAnswer(builder, static_cast<uint32_t>(verdict.code()), reason, agreement_.version,
+                                         lowest(config_.version), config_.version, agreement_.features, instance, nonce,
+                                         !config_.secret.empty(), name, proof_bytes),
+                   FrameType::kHelloAnswer, 0);
 }
 
 void Handshake::on_answer(const Frame& frame) {
@@ -171,18 +180,20 @@ void Handshake::on_answer(const Frame& frame) {
   peer_version_max_ = answer->version_max();
   const Status verdict(code_from_wire(answer->code()), bounded_text(reason, kMaxReasonBytes));
 
-  if (agreement_.version < lowest(config_.version) || agreement_.version > config_.version || verdict.code() == Code::kProtocol)
-    return finish(Status::error(Code::kProtocol, "{} speaks protocol versions {} to {}, {} speaks {} to {}: upgrade the older one",
-                                peer_label(), peer_version_min_, peer_version_max_, config_.name, lowest(config_.version),
-                                config_.version));
+  if (agreement_.version < lowest(config_.version) || agreement_.version > config_.version ||
+      verdict.code() == Code::kProtocol)
+    return finish(Status::error(
+        Code::kProtocol, "{} speaks protocol versions {} to {}, {} speaks {} to {}: upgrade the older one",
+        peer_label(), peer_version_min_, peer_version_max_, config_.name, lowest(config_.version), config_.version));
   if (answer->has_secret() != !config_.secret.empty())
     return finish(config_.secret.empty()
-                      ? Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", config_.name, peer_label(), kRemedy)
-                      : Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", peer_label(), config_.name,
-                                      kRemedy));
+                      ? Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", config_.name,
+                                      peer_label(), kRemedy)
+                      : Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", peer_label(),
+                                      config_.name, kRemedy));
   if (!config_.secret.empty() && !(has_proof && proven(theirs, kFromAcceptor))) {
-    const Status differs = Status::error(Code::kUnauthenticated, "the cluster secrets of {} and {} differ: {}", peer_label(),
-                                         config_.name, kRemedy);
+    const Status differs = Status::error(Code::kUnauthenticated, "the cluster secrets of {} and {} differ: {}",
+                                         peer_label(), config_.name, kRemedy);
     send_confirm(differs);
     return finish(differs);
   }
@@ -203,8 +214,9 @@ void Handshake::send_confirm(const Status& verdict) {
     const Proof bytes = proof(kFromInitiator);
     proof_bytes = builder.CreateVector(bytes.data(), bytes.size());
   }
-  output_ = wire::finish(builder, fb::CreateConfirm(builder, static_cast<uint32_t>(verdict.code()), reason, proof_bytes),
-                         FrameType::kConfirm, 0);
+  output_ =
+      wire::finish(builder, fb::CreateConfirm(builder, static_cast<uint32_t>(verdict.code()), reason, proof_bytes),
+                   FrameType::kConfirm, 0);
 }
 
 void Handshake::on_confirm(const Frame& frame) {
@@ -214,7 +226,8 @@ void Handshake::on_confirm(const Frame& frame) {
   if (confirm->code() == 0 && confirm->proof() != nullptr && wire::read_array(confirm->proof(), &theirs) &&
       proven(theirs, kFromInitiator))
     return finish(Status());
-  finish(Status::error(Code::kUnauthenticated, "the cluster secrets of {} and {} differ: {}", peer_label(), config_.name, kRemedy));
+  finish(Status::error(Code::kUnauthenticated, "the cluster secrets of {} and {} differ: {}", peer_label(),
+                       config_.name, kRemedy));
 }
 
 Proof Handshake::proof(const char* direction) const {
@@ -238,7 +251,8 @@ Proof Handshake::proof(const char* direction) const {
   append(text, agreement_.rail);
   Proof out{};
   unsigned int length = 0;
-  HMAC(EVP_sha256(), config_.secret.data(), static_cast<int>(config_.secret.size()), text.data(), text.size(), out.data(), &length);
+  HMAC(EVP_sha256(), config_.secret.data(), static_cast<int>(config_.secret.size()), text.data(), text.size(),
+       out.data(), &length);
   return out;
 }
 
@@ -247,7 +261,9 @@ bool Handshake::proven(const Proof& theirs, const char* direction) const {
   return CRYPTO_memcmp(ours.data(), theirs.data(), ours.size()) == 0;
 }
 
-std::string Handshake::peer_label() const { return agreement_.peer_name.empty() ? "the other side" : agreement_.peer_name; }
+std::string Handshake::peer_label() const {
+  return agreement_.peer_name.empty() ? "the other side" : agreement_.peer_name;
+}
 
 void Handshake::finish(Status status) {
   status_ = std::move(status);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handshake: what two sides of a new connection say to each other before anything else, as a state machine without I/O: bytes in, bytes
-// and a verdict out. The same class plays both sides, in the event loop and in the simulator.
+// Handshake: what two sides of a new connection say to each other before anything else, as a state machine without I/O:
+// bytes in, bytes and a verdict out. The same class plays both sides, in the event loop and in the simulator.
 //
 //   initiator                                             acceptor
 //   Hello: versions, features, role, ids, nonce     →
 //                                                   ←     HelloAnswer: verdict, version, id, nonce [, proof]
 //   [Confirm: proof]                                →     only with a cluster secret
 //
-// A proof is HMAC-SHA-256 under the cluster secret over a label that names the direction (so that nothing can be reflected), both nonces,
-// both instance ids, role, versions, features, channel and rail. Comparison takes constant time. When one side has a secret and the
-// other has none, both learn which; when the secrets differ, both learn that. Without a secret it takes one round trip.
+// A proof is HMAC-SHA-256 under the cluster secret over a label that names the direction (so that nothing can be
+// reflected), both nonces, both instance ids, role, versions, features, channel and rail. Comparison takes constant
+// time. When one side has a secret and the other has none, both learn which; when the secrets differ, both learn that.
+// Without a secret it takes one round trip.
 //
-// Versions: each side offers [version - 1, version]; the highest that both offer is taken, otherwise the refusal (kProtocol) names both.
+// Versions: each side offers [version - 1, version]; the highest that both offer is taken, otherwise the refusal
+// (kProtocol) names both.
 #pragma once
 
 #include <array>
@@ -35,9 +37,9 @@ using Proof = std::array<uint8_t, 32>;
 
 struct HandshakeConfig {
   InstanceId instance{};
-  std::string name;      // advertised, shown in the other side's messages
-  std::string secret;    // empty = none
-  Nonce nonce{};         // fresh and random for each handshake
+  std::string name;    // advertised, shown in the other side's messages
+  std::string secret;  // empty = none
+  Nonce nonce{};       // fresh and random for each handshake
   uint32_t version = kProtocolVersion;
   uint64_t features = kFeatures;
   // Of the initiator alone.

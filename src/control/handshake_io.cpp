@@ -13,7 +13,8 @@ HandshakeIo::HandshakeIo(Socket socket, Handshake handshake)
 void HandshakeIo::start(Nanos deadline, Done done) {
   done_ = std::move(done);
   call_at(timer_, deadline, [weak = weak_from_this()] {
-    if (auto self = weak.lock()) self->finish(Status(Code::kTimeout, "the other side did not finish the hello in time"));
+    if (auto self = weak.lock())
+      self->finish(Status(Code::kTimeout, "the other side did not finish the hello in time"));
   });
   step();
 }
@@ -26,24 +27,29 @@ void HandshakeIo::step() {
 }
 
 void HandshakeIo::write() {
-  asio::async_write(socket_, asio::buffer(outgoing_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (!self->done_) return;
-    // What the verdict says is worth more than that it could not be told.
-    if (error) return self->finish(self->handshake_.over() && !self->handshake_.status().ok() ? self->handshake_.status()
-                                                                                               : errno_status(error.value(), "hello"));
-    self->step();
-  });
+  asio::async_write(socket_, asio::buffer(outgoing_),
+                    [self = shared_from_this()](const asio::error_code& error, size_t) {
+                      if (!self->done_) return;
+                      // What the verdict says is worth more than that it could not be told.
+                      if (error)
+                        return self->finish(self->handshake_.over() && !self->handshake_.status().ok()
+                                                ? self->handshake_.status()
+                                                : errno_status(error.value(), "hello"));
+                      self->step();
+                    });
 }
 
 void HandshakeIo::read() {
   const size_t size = std::min(handshake_.wanted(), incoming_.size());
-  socket_.async_read_some(asio::buffer(incoming_.data(), size), [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
-    if (!self->done_) return;
-    if (error == asio::error::eof) return self->finish(Status(Code::kPeerGone, "the other side closed the connection during the hello"));
-    if (error) return self->finish(errno_status(error.value(), "hello"));
-    self->handshake_.feed({self->incoming_.data(), bytes});
-    self->step();
-  });
+  socket_.async_read_some(
+      asio::buffer(incoming_.data(), size), [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
+        if (!self->done_) return;
+        if (error == asio::error::eof)
+          return self->finish(Status(Code::kPeerGone, "the other side closed the connection during the hello"));
+        if (error) return self->finish(errno_status(error.value(), "hello"));
+        self->handshake_.feed({self->incoming_.data(), bytes});
+        self->step();
+      });
 }
 
 void HandshakeIo::finish(const Status& status) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HandshakeIo runs one Handshake over a connected socket, with a deadline. It reads exactly the bytes of the hello, so that what follows
-// is left in the socket for its owner.
+// HandshakeIo runs one Handshake over a connected socket, with a deadline. It reads exactly the bytes of the hello, so
+// that what follows is left in the socket for its owner.
 #pragma once
 
 #include <functional>

@@ -41,8 +41,8 @@ Result<Listening> listen_advertised(const std::vector<Endpoint>& addresses, uint
   listening.rails.push_back(addresses.front());
   listening.rails.back().set_port(listening.port);
   listening.sockets.push_back({std::move(fd), addresses.front().family(), 0});
-  log::warn("control_wildcard", "{} is not an address of this machine: listening on all {} addresses, port {}", addresses.front().ip(),
-            addresses.front().family() == AF_INET6 ? "IPv6" : "IPv4", listening.port);
+  log::warn("control_wildcard", "{} is not an address of this machine: listening on all {} addresses, port {}",
+            addresses.front().ip(), addresses.front().family() == AF_INET6 ? "IPv6" : "IPv4", listening.port);
   return listening;
 }
 
@@ -54,16 +54,15 @@ Result<Listening> listen_in_range(const std::vector<Endpoint>& addresses, uint32
     auto listening = listen_advertised(addresses, static_cast<uint16_t>(low + (offset + i) % count), true);
     if (listening.ok() || listening.status().code() != Code::kAddressInUse) return listening;
   }
-  return Status::error(Code::kAddressInUse, "all ports from {} to {} (settings port.min, port.max) are taken on {}", low, high,
-                       addresses.front().ip());
+  return Status::error(Code::kAddressInUse, "all ports from {} to {} (settings port.min, port.max) are taken on {}",
+                       low, high, addresses.front().ip());
 }
 
 Result<Listening> listen_automatic(const std::vector<Endpoint>& addresses, const Settings& settings) {
   if (settings.port_min != 0 || settings.port_max != 0) {
     const int64_t low = settings.port_min != 0 ? settings.port_min : 1;
     const int64_t high = settings.port_max != 0 ? settings.port_max : 65'535;
-    if (low > high)
-      return Status::error(Code::kInvalidArgument, "setting port.min {} is above port.max {}", low, high);
+    if (low > high) return Status::error(Code::kInvalidArgument, "setting port.min {} is above port.max {}", low, high);
     return listen_in_range(addresses, static_cast<uint32_t>(low), static_cast<uint32_t>(high));
   }
   for (int i = 0;; ++i) {
@@ -80,8 +79,10 @@ Result<Listening> listen_all(const std::string& host, uint16_t port, const std::
   // A name that means "everywhere" names no one place either.
   for (const Endpoint& address : addresses)
     if (is_wildcard(address.ip()))
-      return Status::error(Code::kInvalidArgument, "bad address '{}': it means {}, which peers can't reach", host, address.ip());
-  Result<Listening> first = port != 0 ? listen_advertised(addresses, port, true) : listen_automatic(addresses, settings);
+      return Status::error(Code::kInvalidArgument, "bad address '{}': it means {}, which peers can't reach", host,
+                           address.ip());
+  Result<Listening> first =
+      port != 0 ? listen_advertised(addresses, port, true) : listen_automatic(addresses, settings);
   if (!first.ok()) return first.status();
   Listening listening = std::move(*first);
 

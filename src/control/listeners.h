@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a node listens: from the advertised name and the rails' addresses to open sockets. Blocking, used once at start.
+// Where a node listens: from the advertised name and the rails' addresses to open sockets. Blocking, used once at
+// start.
 //
-// The advertised name is resolved; every address of it that is this machine's gets a listener on the same port (peers that resolve it may take any of them).
-// When none is local (a name in front of address translation), the node listens on the wildcard address of the first one's family, and says so.
+// The advertised name is resolved; every address of it that is this machine's gets a listener on the same port (peers
+// that resolve it may take any of them). When none is local (a name in front of address translation), the node listens
+// on the wildcard address of the first one's family, and says so.
 #pragma once
 
 #include <string>

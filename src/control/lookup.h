@@ -12,12 +12,12 @@
 
 namespace tidewire::control {
 
-// In the order that the system prefers (RFC 6724), without duplicates and without a port. kUnreachable says what the resolver says. May take as
-// long as the resolver's configuration lets it.
+// In the order that the system prefers (RFC 6724), without duplicates and without a port. kUnreachable says what the
+// resolver says. May take as long as the resolver's configuration lets it.
 Result<std::vector<Endpoint>> look_up(const std::string& host);
 
-// The same, but kTimeout after `timeout`: getaddrinfo() can't be interrupted, so it runs on a thread that is left behind when it takes too long.
-// Literals are answered at once.
+// The same, but kTimeout after `timeout`: getaddrinfo() can't be interrupted, so it runs on a thread that is left
+// behind when it takes too long. Literals are answered at once.
 Result<std::vector<Endpoint>> look_up_within(const std::string& host, Nanos timeout);
 
 }  // namespace tidewire::control

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parts of a node share on its one thread: the event loop, and small helpers. Nothing here is safe to use from another thread.
+// What the parts of a node share on its one thread: the event loop, and small helpers. Nothing here is safe to use from
+// another thread.
 #pragma once
 
+#include <array>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
-#include <array>
 #include <chrono>
 #include <functional>
 

@@ -42,7 +42,8 @@ Bytes encode_record(uint64_t request, const PeerRecord& record) {
 Bytes encode_notification(uint64_t request, const NotificationMessage& notification) {
   flatbuffers::FlatBufferBuilder builder(notification.message.size() + notification.name.size() + 128);
   auto name = builder.CreateString(notification.name);
-  auto message = builder.CreateVector(reinterpret_cast<const uint8_t*>(notification.message.data()), notification.message.size());
+  auto message =
+      builder.CreateVector(reinterpret_cast<const uint8_t*>(notification.message.data()), notification.message.size());
   return finish(builder, fb::CreateNotification(builder, notification.stream, notification.sequence, name, message),
                 FrameType::kNotification, request);
 }
@@ -55,7 +56,8 @@ Bytes encode_outcome(FrameType type, uint64_t request, const Status& outcome) {
 
 Bytes encode_first_region(uint64_t request, const RegionMessage& region) {
   flatbuffers::FlatBufferBuilder builder;
-  return finish(builder, fb::CreateFirstRegion(builder, region.address, region.length), FrameType::kFirstRegion, request);
+  return finish(builder, fb::CreateFirstRegion(builder, region.address, region.length), FrameType::kFirstRegion,
+                request);
 }
 
 Bytes encode_goodbye(bool closing) {
@@ -70,7 +72,8 @@ Result<PeerRecord> decode_record(ByteSpan payload) {
   record.protocol_version = table->protocol_version();
   record.features = table->features();
   record.process_id = table->process_id();
-  if (!wire::read_id(table->instance(), &record.instance) || !wire::read_text(table->name(), kMaxNameBytes, &record.name) ||
+  if (!wire::read_id(table->instance(), &record.instance) ||
+      !wire::read_text(table->name(), kMaxNameBytes, &record.name) ||
       !wire::read_text(table->host_id(), kMaxNameBytes, &record.host_id) ||
       !wire::read_text(table->same_host_socket(), kMaxNameBytes, &record.same_host_socket))
     return wire::malformed("record");
@@ -80,7 +83,8 @@ Result<PeerRecord> decode_record(ByteSpan payload) {
     RailRecord out;
     out.bits_per_second = rail->bits_per_second();
     if (!wire::read_text(rail->transport(), kMaxNameBytes, &out.transport) ||
-        !wire::read_text(rail->name(), kMaxNameBytes, &out.name) || !wire::read_text(rail->address(), kMaxNameBytes, &out.address))
+        !wire::read_text(rail->name(), kMaxNameBytes, &out.name) ||
+        !wire::read_text(rail->address(), kMaxNameBytes, &out.address))
       return wire::malformed("record");
     record.rails.push_back(std::move(out));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages that follow the hello, as plain structs, to and from verified FlatBuffers tables (control/messages.fbs). decode_* never
-// trusts its bytes: kProtocol says which message was malformed. Texts are bounded by control/protocol.h.
+// The messages that follow the hello, as plain structs, to and from verified FlatBuffers tables (control/messages.fbs).
+// decode_* never trusts its bytes: kProtocol says which message was malformed. Texts are bounded by control/protocol.h.
 #pragma once
 
 #include <cstdint>

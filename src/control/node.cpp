@@ -15,20 +15,24 @@ namespace {
 constexpr Nanos kGoodbye = 200 * kMillisecond;
 constexpr Nanos kGoodbyeStep = 5 * kMillisecond;
 
-Status closed() { return Status(Code::kClosed, "the engine is closed"); }
+Status closed() {
+  return Status(Code::kClosed, "the engine is closed");
+}
 }  // namespace
 
 Result<std::unique_ptr<Node>> Node::start(Options options, Handler& handler) {
   TW_ASSIGN_OR_RETURN(HostPort advertised, parse_address(options.advertised));
   if (is_wildcard(advertised.host))
-    return Status::error(Code::kInvalidArgument, "bad address '{}': a wildcard can't be advertised, peers need an address of this machine",
+    return Status::error(Code::kInvalidArgument,
+                         "bad address '{}': a wildcard can't be advertised, peers need an address of this machine",
                          options.advertised);
   if (advertised.port != 0 && options.port != 0 && advertised.port != options.port)
-    return Status::error(Code::kInvalidArgument, "bad address '{}': its port differs from the port {} asked for", options.advertised,
-                         options.port);
+    return Status::error(Code::kInvalidArgument, "bad address '{}': its port differs from the port {} asked for",
+                         options.advertised, options.port);
   const uint16_t port = options.port != 0 ? options.port : advertised.port;
   try {
-    TW_ASSIGN_OR_RETURN(Listening listening, listen_all(advertised.host, port, options.rail_addresses, options.settings));
+    TW_ASSIGN_OR_RETURN(Listening listening,
+                        listen_all(advertised.host, port, options.rail_addresses, options.settings));
     auto node = std::make_unique<NodeImpl>(std::move(options), handler);
     TW_RETURN_IF_ERROR(node->begin(std::move(listening), std::move(advertised)));
     return std::unique_ptr<Node>(std::move(node));
@@ -55,7 +59,9 @@ NodeImpl::NodeImpl(Options options, Handler& handler)
                }},
       server_(io_, handler, options_.settings, scratch_) {}
 
-NodeImpl::~NodeImpl() { stop(); }
+NodeImpl::~NodeImpl() {
+  stop();
+}
 
 Status NodeImpl::begin(Listening listening, HostPort advertised) {
   port_ = listening.port;
@@ -65,7 +71,9 @@ Status NodeImpl::begin(Listening listening, HostPort advertised) {
   for (const Endpoint& rail : listening.rails) rail_addresses_.push_back(rail.to_string());
   acceptor_ = std::make_unique<Acceptor>(
       io_, identity_, options_.settings.connect_timeout,
-      Acceptor::Events{[this](Socket socket, const Agreement& agreement, uint32_t rail) { on_connection(std::move(socket), agreement, rail); },
+      Acceptor::Events{[this](Socket socket, const Agreement& agreement, uint32_t rail) {
+                         on_connection(std::move(socket), agreement, rail);
+                       },
                        [this] { return server_.size() + acceptor_->in_handshake() < kMaxAccepted; }});
   bool open_to_others = false;
   for (auto& entry : listening.sockets) {
@@ -73,7 +81,9 @@ Status NodeImpl::begin(Listening listening, HostPort advertised) {
     TW_RETURN_IF_ERROR(acceptor_->add(std::move(entry.fd), entry.family, entry.rail));
   }
   if (open_to_others && options_.secret.empty())
-    log::warn("control_open", "{} listens without a cluster secret: whoever reaches it can read and write registered memory; set TIDEWIRE_SECRET_FILE",
+    log::warn("control_open",
+              "{} listens without a cluster secret: whoever reaches it can read and write registered memory; set "
+              "TIDEWIRE_SECRET_FILE",
               identity_.name);
   acceptor_->start();
   thread_ = std::thread([this] { run(); });
@@ -100,14 +110,16 @@ Result<std::shared_ptr<Session>> NodeImpl::session(const std::string& address) {
   auto found = sessions_.find(address);
   if (found != sessions_.end()) return found->second;
   TW_ASSIGN_OR_RETURN(HostPort target, parse_address(address));
-  if (target.port == 0) return Status::error(Code::kInvalidArgument, "bad address '{}': a peer's address needs a port", address);
+  if (target.port == 0)
+    return Status::error(Code::kInvalidArgument, "bad address '{}': a peer's address needs a port", address);
   auto session = std::make_shared<Session>(context_, address, std::move(target), ++last_stream_);
   sessions_.emplace(address, session);
   count();
   return session;
 }
 
-void NodeImpl::ask(const std::string& address, FrameType request, FrameType answer, Nanos deadline, Session::Answer done) {
+void NodeImpl::ask(const std::string& address, FrameType request, FrameType answer, Nanos deadline,
+                   Session::Answer done) {
   Result<std::shared_ptr<Session>> peer = session(address);
   if (!peer.ok()) return done(peer.status());
   (*peer)->ask(request, answer, deadline, std::move(done));
@@ -119,7 +131,8 @@ void NodeImpl::fetch_record(const std::string& address, Nanos deadline, std::fun
     Result<PeerRecord> record = decode_record(frame->payload);
     done(record.ok() ? std::move(record) : Result<PeerRecord>(record.status().with_context(address)));
   };
-  submit([this, address, deadline, on_answer] { ask(address, FrameType::kRecordRequest, FrameType::kRecord, deadline, on_answer); },
+  submit([this, address, deadline,
+          on_answer] { ask(address, FrameType::kRecordRequest, FrameType::kRecord, deadline, on_answer); },
          [done](Status status) { done(std::move(status)); });
 }
 
@@ -127,10 +140,13 @@ void NodeImpl::probe(const std::string& address, Nanos deadline, std::function<v
   auto on_answer = [done, address](Result<Frame> frame) {
     done(frame.ok() ? decode_outcome(frame->payload).with_context(address) : frame.status());
   };
-  submit([this, address, deadline, on_answer] { ask(address, FrameType::kProbe, FrameType::kProbeAnswer, deadline, on_answer); }, done);
+  submit([this, address, deadline,
+          on_answer] { ask(address, FrameType::kProbe, FrameType::kProbeAnswer, deadline, on_answer); },
+         done);
 }
 
-void NodeImpl::fetch_first_region(const std::string& address, Nanos deadline, std::function<void(Result<FirstRegion>)> done) {
+void NodeImpl::fetch_first_region(const std::string& address, Nanos deadline,
+                                  std::function<void(Result<FirstRegion>)> done) {
   auto on_answer = [done, address](Result<Frame> frame) {
     if (!frame.ok()) return done(frame.status());
     const Result<RegionMessage> region = decode_first_region(frame->payload);
@@ -146,10 +162,11 @@ void NodeImpl::notify(const std::string& address, std::string name, std::string 
                       std::function<void(Status)> done) {
   Status invalid;
   if (message.size() > kMaxNotificationBytes)
-    invalid = Status::error(Code::kInvalidArgument, "a notification of {} bytes: at most {} are allowed", message.size(), kMaxNotificationBytes);
+    invalid = Status::error(Code::kInvalidArgument, "a notification of {} bytes: at most {} are allowed",
+                            message.size(), kMaxNotificationBytes);
   if (name.size() > kMaxNotificationNameBytes)
-    invalid = Status::error(Code::kInvalidArgument, "a notification's name of {} bytes: at most {} are allowed", name.size(),
-                            kMaxNotificationNameBytes);
+    invalid = Status::error(Code::kInvalidArgument, "a notification's name of {} bytes: at most {} are allowed",
+                            name.size(), kMaxNotificationNameBytes);
   submit(
       [this, address, invalid, deadline, done, name = std::move(name), message = std::move(message)]() mutable {
         if (!invalid.ok()) return done(invalid);
@@ -160,8 +177,9 @@ void NodeImpl::notify(const std::string& address, std::string name, std::string 
       done);
 }
 
-void NodeImpl::dial_data(const std::string& local_address, const std::string& remote_address, const InstanceId& expected,
-                         uint64_t channel, Nanos deadline, std::function<void(DataConnection)> done) {
+void NodeImpl::dial_data(const std::string& local_address, const std::string& remote_address,
+                         const InstanceId& expected, uint64_t channel, Nanos deadline,
+                         std::function<void(DataConnection)> done) {
   auto task = [this, local_address, remote_address, expected, channel, deadline, done] {
     const auto fail = [&](const Status& status) { done({status, UniqueFd(), InstanceId{}}); };
     if (deadline <= monotonic_now())
@@ -169,7 +187,8 @@ void NodeImpl::dial_data(const std::string& local_address, const std::string& re
     const Result<HostPort> target = parse_address(remote_address);
     if (!target.ok()) return fail(target.status());
     if (target->port == 0)
-      return fail(Status::error(Code::kInvalidArgument, "bad address '{}': a data connection needs a port", remote_address));
+      return fail(
+          Status::error(Code::kInvalidArgument, "bad address '{}': a data connection needs a port", remote_address));
     const Result<Endpoint> remote = literal_endpoint(target->host, target->port);
     if (!remote.ok()) return fail(remote.status());
     DialTarget to;
@@ -189,21 +208,23 @@ void NodeImpl::dial_data(const std::string& local_address, const std::string& re
   submit(task, [done](const Status& status) { done({status, UniqueFd(), InstanceId{}}); });
 }
 
-void NodeImpl::dial(DialTarget target, HandshakeConfig hello, Nanos deadline, std::function<void(DataConnection)> done) {
+void NodeImpl::dial(DialTarget target, HandshakeConfig hello, Nanos deadline,
+                    std::function<void(DataConnection)> done) {
   auto dial = std::make_shared<Dial>(io_);
   dials_.insert(dial);
-  dial->start(std::move(target), Handshake::initiator(std::move(hello)), deadline,
-              [this, done, key = std::weak_ptr<Dial>(dial)](const Status& status, const Handshake* handshake, Socket socket) {
-                if (auto self = key.lock()) dials_.erase(self);
-                DataConnection connection;
-                connection.status = status;
-                if (handshake != nullptr) connection.seen = handshake->seen();
-                if (status.ok()) {
-                  connection.socket = release(socket);
-                  ++dialled_data_;
-                }
-                done(std::move(connection));
-              });
+  dial->start(
+      std::move(target), Handshake::initiator(std::move(hello)), deadline,
+      [this, done, key = std::weak_ptr<Dial>(dial)](const Status& status, const Handshake* handshake, Socket socket) {
+        if (auto self = key.lock()) dials_.erase(self);
+        DataConnection connection;
+        connection.status = status;
+        if (handshake != nullptr) connection.seen = handshake->seen();
+        if (status.ok()) {
+          connection.socket = release(socket);
+          ++dialled_data_;
+        }
+        done(std::move(connection));
+      });
 }
 
 void NodeImpl::run_at(Nanos when, std::function<void()> task) {
@@ -262,13 +283,15 @@ void NodeImpl::stop_when_quiet(Nanos until) {
   io_.stop();
 }
 
-void NodeImpl::count() { sessions_count_ = sessions_.size(); }
+void NodeImpl::count() {
+  sessions_count_ = sessions_.size();
+}
 
 std::string NodeImpl::describe() const {
-  return fmt::format(
-      R"({{"address":"{}","instance":"{}","accepted":{},"sessions":{},"data_dialled":{},"data_accepted":{},"secret":{}}})",
-      identity_.name, to_string(identity_.instance), server_.size(), sessions_count_.load(), dialled_data_.load(),
-      taken_data_.load(), !identity_.secret.empty());
+  return fmt::format(R"({{"address":"{}","instance":"{}","secret":{},"accepted":{},"sessions":{},)"
+                     R"("data_dialled":{},"data_accepted":{}}})",
+                     identity_.name, to_string(identity_.instance), !identity_.secret.empty(), server_.size(),
+                     sessions_count_.load(), dialled_data_.load(), taken_data_.load());
 }
 
 }  // namespace tidewire::control

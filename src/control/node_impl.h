@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NodeImpl: the parts of a node tied together: one loop thread, acceptor, server, sessions, resolver. Public calls hand a task to the loop; all
-// state below the line is the loop's alone.
+// NodeImpl: the parts of a node tied together: one loop thread, acceptor, server, sessions, resolver. Public calls hand
+// a task to the loop; all state below the line is the loop's alone.
 #pragma once
 
 #include <asio/executor_work_guard.hpp>
@@ -35,11 +35,12 @@ class NodeImpl final : public Node {
   std::vector<std::string> rail_addresses() const override { return rail_addresses_; }
   void fetch_record(const std::string& address, Nanos deadline, std::function<void(Result<PeerRecord>)> done) override;
   void probe(const std::string& address, Nanos deadline, std::function<void(Status)> done) override;
-  void fetch_first_region(const std::string& address, Nanos deadline, std::function<void(Result<FirstRegion>)> done) override;
+  void fetch_first_region(const std::string& address, Nanos deadline,
+                          std::function<void(Result<FirstRegion>)> done) override;
   void notify(const std::string& address, std::string name, std::string message, Nanos deadline,
               std::function<void(Status)> done) override;
-  void dial_data(const std::string& local_address, const std::string& remote_address, const InstanceId& expected, uint64_t channel,
-                 Nanos deadline, std::function<void(DataConnection)> done) override;
+  void dial_data(const std::string& local_address, const std::string& remote_address, const InstanceId& expected,
+                 uint64_t channel, Nanos deadline, std::function<void(DataConnection)> done) override;
   void run_at(Nanos when, std::function<void()> task) override;
   void stop() override;
   std::string describe() const override;

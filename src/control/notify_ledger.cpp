@@ -20,9 +20,11 @@ Status NotifyOutbox::enqueue(std::string name, std::string message, Nanos deadli
 }
 
 template <typename Predicate>
-std::vector<NotifyOutbox::Settled> NotifyOutbox::settle_if(Predicate predicate, const std::function<Status(const Entry&)>& status) {
+std::vector<NotifyOutbox::Settled> NotifyOutbox::settle_if(Predicate predicate,
+                                                           const std::function<Status(const Entry&)>& status) {
   std::vector<Settled> settled;
-  auto rest = std::stable_partition(entries_.begin(), entries_.end(), [&](const Entry& entry) { return !predicate(entry); });
+  auto rest =
+      std::stable_partition(entries_.begin(), entries_.end(), [&](const Entry& entry) { return !predicate(entry); });
   for (auto entry = rest; entry != entries_.end(); ++entry) {
     queued_bytes_ -= entry->message.name.size() + entry->message.message.size();
     if (entry->on_wire) --on_wire_;
@@ -33,11 +35,12 @@ std::vector<NotifyOutbox::Settled> NotifyOutbox::settle_if(Predicate predicate, 
 }
 
 std::vector<NotifyOutbox::Settled> NotifyOutbox::connected(const InstanceId& instance) {
-  auto settled = settle_if([&](const Entry& entry) { return entry.message.sequence != 0 && entry.sent_to != instance; },
-                           [](const Entry&) {
-                             return Status(Code::kPeerGone,
-                                           "the peer was started again before it answered the notification; it may have arrived");
-                           });
+  auto settled =
+      settle_if([&](const Entry& entry) { return entry.message.sequence != 0 && entry.sent_to != instance; },
+                [](const Entry&) {
+                  return Status(Code::kPeerGone,
+                                "the peer was started again before it answered the notification; it may have arrived");
+                });
   connected_ = true;
   instance_ = instance;
   for (Entry& entry : entries_) entry.on_wire = false;
@@ -73,12 +76,14 @@ std::vector<NotifyOutbox::Settled> NotifyOutbox::answered(uint64_t sequence, con
 }
 
 std::vector<NotifyOutbox::Settled> NotifyOutbox::expire(Nanos now) {
-  return settle_if([&](const Entry& entry) { return entry.deadline <= now; },
-                   [](const Entry& entry) {
-                     return entry.message.sequence == 0
-                                ? Status(Code::kTimeout, "the notification could not be sent before its deadline")
-                                : Status(Code::kTimeout, "the peer did not answer the notification before its deadline; it may have arrived");
-                   });
+  return settle_if(
+      [&](const Entry& entry) { return entry.deadline <= now; },
+      [](const Entry& entry) {
+        return entry.message.sequence == 0
+                   ? Status(Code::kTimeout, "the notification could not be sent before its deadline")
+                   : Status(Code::kTimeout,
+                            "the peer did not answer the notification before its deadline; it may have arrived");
+      });
 }
 
 std::vector<NotifyOutbox::Settled> NotifyOutbox::fail_all(const Status& status) {
@@ -91,7 +96,9 @@ Nanos NotifyOutbox::earliest_deadline() const {
   return earliest;
 }
 
-Nanos NotifyOutbox::waiting_since() const { return on_wire_ > 0 ? entries_.front().sent_at : kNever; }
+Nanos NotifyOutbox::waiting_since() const {
+  return on_wire_ > 0 ? entries_.front().sent_at : kNever;
+}
 
 Status NotifyInbox::receive(const InstanceId& sender, uint64_t stream, uint64_t sequence, Nanos now,
                             const std::function<Status()>& deliver) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exactly-once notifications, without I/O. A sender numbers its notifications to one address (a stream) and sends them again, in order, after a broken
-// connection; the receiver knows by the number what it has delivered before. Both sides are bounded.
+// Exactly-once notifications, without I/O. A sender numbers its notifications to one address (a stream) and sends them
+// again, in order, after a broken connection; the receiver knows by the number what it has delivered before. Both sides
+// are bounded.
 //
-// NotifyOutbox: the sender's queue for one address. A message is settled by its answer, by its deadline, or because the peer is another instance
-// than the one it was sent to. NotifyInbox: the receiver's memory of all streams; a stream that has been silent for kForget may be forgotten, which is longer
-// than senders keep a message.
+// NotifyOutbox: the sender's queue for one address. A message is settled by its answer, by its deadline, or because the
+// peer is another instance than the one it was sent to. NotifyInbox: the receiver's memory of all streams; a stream
+// that has been silent for kForget may be forgotten, which is longer than senders keep a message.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace tidewire::control {
 
 class NotifyOutbox {
  public:
-  static constexpr size_t kWindow = 256;                    // unanswered messages on the wire
+  static constexpr size_t kWindow = 256;  // unanswered messages on the wire
   static constexpr size_t kMaxQueuedBytes = 256u << 20;
   using Done = std::function<void(const Status& status)>;
   struct Settled {
@@ -36,8 +37,8 @@ class NotifyOutbox {
 
   // kNoResources when kMaxQueuedBytes are waiting.
   Status enqueue(std::string name, std::string message, Nanos deadline, Done done);
-  // A connection to `instance` is up: everything unanswered is to be sent again on it. Returns what can't be: it was sent to another instance,
-  // which may have delivered it.
+  // A connection to `instance` is up: everything unanswered is to be sent again on it. Returns what can't be: it was
+  // sent to another instance, which may have delivered it.
   std::vector<Settled> connected(const InstanceId& instance);
   void disconnected() { connected_ = false; }
   // The next message to send, or null: none, not connected, or the window is full. Counts it as sent.
@@ -59,8 +60,8 @@ class NotifyOutbox {
     NotificationMessage message;  // sequence 0: never sent
     Nanos deadline;
     Done done;
-    bool on_wire = false;         // on the present connection,
-    Nanos sent_at = 0;            // since then
+    bool on_wire = false;  // on the present connection,
+    Nanos sent_at = 0;     // since then
     InstanceId sent_to{};
   };
   template <typename Predicate>
@@ -82,7 +83,8 @@ class NotifyInbox {
   static constexpr size_t kRemembered = 2 * NotifyOutbox::kWindow;  // outcomes other than OK, per stream
 
   // Runs `deliver` for a new message and returns its outcome; for one that was delivered before, the outcome of then.
-  Status receive(const InstanceId& sender, uint64_t stream, uint64_t sequence, Nanos now, const std::function<Status()>& deliver);
+  Status receive(const InstanceId& sender, uint64_t stream, uint64_t sequence, Nanos now,
+                 const std::function<Status()>& deliver);
   size_t streams() const { return streams_.size(); }
 
  private:

@@ -36,7 +36,9 @@ Resolver::Resolver(asio::io_context& io, Lookup lookup) : shared_(std::make_shar
   shared_->lookup = std::move(lookup);
 }
 
-Resolver::~Resolver() { close(); }
+Resolver::~Resolver() {
+  close();
+}
 
 void Resolver::close() {
   std::lock_guard lock(shared_->mutex);
@@ -90,7 +92,8 @@ void Resolver::work(std::shared_ptr<Shared> shared) {
       Addresses copy = addresses;
       if (copy.ok())
         for (Endpoint& endpoint : *copy) endpoint.set_port(waiter.port);
-      asio::post(*shared->io, [done = std::move(waiter.done), copy = std::move(copy)]() mutable { done(std::move(copy)); });
+      asio::post(*shared->io,
+                 [done = std::move(waiter.done), copy = std::move(copy)]() mutable { done(std::move(copy)); });
     }
     shared->waiters.erase(found);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resolver: names to addresses without blocking the caller. Lookups run on a few detached threads ("tw-resolve") that exist only while there is
-// something to look up, because getaddrinfo() can't be interrupted: closing the resolver never waits for one, its late result is dropped. Lookups
-// of one name are shared. Literals need no thread.
+// Resolver: names to addresses without blocking the caller. Lookups run on a few detached threads ("tw-resolve") that
+// exist only while there is something to look up, because getaddrinfo() can't be interrupted: closing the resolver
+// never waits for one, its late result is dropped. Lookups of one name are shared. Literals need no thread.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -27,7 +27,8 @@ class Resolver {
   ~Resolver();
   Resolver(const Resolver&) = delete;
 
-  // Calls done on the loop, unless close() came first; in the order that the system prefers (RFC 6724), each with `port`.
+  // Calls done on the loop, unless close() came first; in the order that the system prefers (RFC 6724), each with
+  // `port`.
   void resolve(const std::string& host, uint16_t port, std::function<void(Addresses)> done);
   // No callback runs after this.
   void close();

@@ -35,14 +35,17 @@ void Server::on_frame(Connection& connection, Frame frame) {
       PeerRecord record = handler_.local_record();
       return connection.send(encode_record(frame.request, record));
     }
-    case FrameType::kProbe: return connection.send(encode_outcome(FrameType::kProbeAnswer, frame.request, Status()));
+    case FrameType::kProbe:
+      return connection.send(encode_outcome(FrameType::kProbeAnswer, frame.request, Status()));
     case FrameType::kFirstRegionRequest: {
       const Result<FirstRegion> region = handler_.first_region();
       if (!region.ok()) return connection.send(encode_outcome(FrameType::kError, frame.request, region.status()));
       return connection.send(encode_first_region(frame.request, {region->address, region->length}));
     }
-    case FrameType::kNotification: return on_notification(connection, frame);
-    case FrameType::kGoodbye: return on_goodbye(connection, frame);
+    case FrameType::kNotification:
+      return on_notification(connection, frame);
+    case FrameType::kGoodbye:
+      return on_goodbye(connection, frame);
     default:
       return connection.send(encode_outcome(
           FrameType::kError, frame.request,
@@ -52,7 +55,8 @@ void Server::on_frame(Connection& connection, Frame frame) {
 
 void Server::on_notification(Connection& connection, const Frame& frame) {
   Result<NotificationMessage> message = decode_notification(frame.payload);
-  if (!message.ok()) return connection.send(encode_outcome(FrameType::kNotificationAnswer, frame.request, message.status()));
+  if (!message.ok())
+    return connection.send(encode_outcome(FrameType::kNotificationAnswer, frame.request, message.status()));
   const Agreement& peer = connection.agreement();
   const Status outcome = inbox_.receive(peer.peer, message->stream, message->sequence, monotonic_now(), [&] {
     return handler_.on_notification({std::move(message->name), std::move(message->message), peer.peer_name});
@@ -82,7 +86,8 @@ void Server::on_closed(Key key, const Status& why) {
   if (stopped_ || connection->finishing()) return;  // as we asked
   const Agreement& peer = connection->agreement();
   if (why.code() == Code::kProtocol)
-    log::warn("control_broken", "closed the connection of {} code={} reason=\"{}\"", peer.peer_name, code_name(why.code()), why.message());
+    log::warn("control_broken", "closed the connection of {} code={} reason=\"{}\"", peer.peer_name,
+              code_name(why.code()), why.message());
   handler_.on_peer_closed(peer.peer_name, peer.peer, why.with_context(peer.peer_name));
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Server: the accepted control connections of a node and what is answered on them. Peers ask for the record, the first region, probe, and send
-// notifications; what this build doesn't know is answered with kUnsupported, so that a newer peer can go on.
+// Server: the accepted control connections of a node and what is answered on them. Peers ask for the record, the first
+// region, probe, and send notifications; what this build doesn't know is answered with kUnsupported, so that a newer
+// peer can go on.
 #pragma once
 
 #include <atomic>

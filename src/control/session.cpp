@@ -9,17 +9,21 @@
 
 namespace tidewire::control {
 namespace {
-constexpr Nanos kShortLife = 100 * kMillisecond;     // a connection that broke sooner is not dialled again at once,
-constexpr Nanos kRedialDelay = 50 * kMillisecond;    // but after so long
+constexpr Nanos kShortLife = 100 * kMillisecond;   // a connection that broke sooner is not dialled again at once,
+constexpr Nanos kRedialDelay = 50 * kMillisecond;  // but after so long
 constexpr int kMaxFruitless = 5;
-constexpr Nanos kLinger = 200 * kMillisecond;        // for the other side to read our goodbye
+constexpr Nanos kLinger = 200 * kMillisecond;  // for the other side to read our goodbye
 
 const char* request_name(FrameType type) {
   switch (type) {
-    case FrameType::kRecordRequest: return "the request for its record";
-    case FrameType::kProbe: return "the probe";
-    case FrameType::kFirstRegionRequest: return "the request for its first region";
-    default: return "the request";
+    case FrameType::kRecordRequest:
+      return "the request for its record";
+    case FrameType::kProbe:
+      return "the probe";
+    case FrameType::kFirstRegionRequest:
+      return "the request for its first region";
+    default:
+      return "the request";
   }
 }
 }  // namespace
@@ -35,7 +39,8 @@ Session::Session(const Context& context, std::string address, HostPort target, u
 
 void Session::ask(FrameType type, FrameType answer, Nanos deadline, Answer done) {
   last_used_ = monotonic_now();
-  if (deadline <= last_used_) return done(Status::error(Code::kTimeout, "{}: the deadline had passed already", address_));
+  if (deadline <= last_used_)
+    return done(Status::error(Code::kTimeout, "{}: the deadline had passed already", address_));
   const uint64_t id = ++last_id_;
   Request& request = requests_[id];
   request.type = type;
@@ -54,7 +59,8 @@ void Session::ask(FrameType type, FrameType answer, Nanos deadline, Answer done)
 
 void Session::notify(std::string name, std::string message, Nanos deadline, NotifyOutbox::Done done) {
   last_used_ = monotonic_now();
-  if (deadline <= last_used_) return done(Status::error(Code::kTimeout, "{}: the deadline had passed already", address_));
+  if (deadline <= last_used_)
+    return done(Status::error(Code::kTimeout, "{}: the deadline had passed already", address_));
   const Status status = outbox_.enqueue(std::move(name), std::move(message), deadline, done);
   if (!status.ok()) return done(status.with_context(address_));
   arm_outbox_timer(deadline);
@@ -95,13 +101,14 @@ void Session::look_up() {
     if (self && self->attempt_ == attempt && !self->dial_)
       self->attempt_failed(Status::error(Code::kTimeout, "the name '{}' was not resolved in time", self->target_.host));
   });
-  context_.resolver.resolve(target_.host, target_.port, [weak = weak_from_this(), attempt = attempt_, deadline](Resolver::Addresses found) {
-    auto self = weak.lock();
-    if (!self || self->attempt_ != attempt || !self->connecting_ || self->stopped_) return;
-    self->connect_timer_.cancel();
-    if (!found.ok()) return self->attempt_failed(found.status());
-    self->dial(std::move(*found), deadline);
-  });
+  context_.resolver.resolve(target_.host, target_.port,
+                            [weak = weak_from_this(), attempt = attempt_, deadline](Resolver::Addresses found) {
+                              auto self = weak.lock();
+                              if (!self || self->attempt_ != attempt || !self->connecting_ || self->stopped_) return;
+                              self->connect_timer_.cancel();
+                              if (!found.ok()) return self->attempt_failed(found.status());
+                              self->dial(std::move(*found), deadline);
+                            });
 }
 
 void Session::dial(std::vector<Endpoint> remotes, Nanos deadline) {
@@ -123,7 +130,8 @@ void Session::dial(std::vector<Endpoint> remotes, Nanos deadline) {
 void Session::attempt_failed(const Status& status) {
   connecting_ = false;
   ++attempt_;
-  log::debug("control_dial_failed", "can't reach {} code={} reason=\"{}\"", address_, code_name(status.code()), status.message());
+  log::debug("control_dial_failed", "can't reach {} code={} reason=\"{}\"", address_, code_name(status.code()),
+             status.message());
   // Silence: whoever still has time waits on, with a new attempt.
   if (status.code() == Code::kTimeout && has_work()) return connect();
   fail_all(status.with_context(address_));
@@ -166,7 +174,8 @@ void Session::on_frame(Frame frame) {
   if (frame.type == request.answer) return request.done(std::move(frame));
   Status status = frame.type == FrameType::kError ? decode_outcome(frame.payload) : Status();
   if (status.ok())
-    status = Status::error(Code::kProtocol, "answered {} with a frame of type {}", request_name(request.type), static_cast<int>(frame.type));
+    status = Status::error(Code::kProtocol, "answered {} with a frame of type {}", request_name(request.type),
+                           static_cast<int>(frame.type));
   request.done(status.with_context(address_));
 }
 
@@ -225,9 +234,10 @@ void Session::on_request_timeout(uint64_t id) {
 }
 
 void Session::replace_if_silent(Nanos sent_at) {
-  if (!connection_ || connection_->heard() >= sent_at || monotonic_now() - sent_at < context_.settings.stall_timeout) return;
-  // Nothing at all came since: perhaps the host died and came back. A new connection finds out; if the peer lives, it must not take
-  // this one's end for ours.
+  if (!connection_ || connection_->heard() >= sent_at || monotonic_now() - sent_at < context_.settings.stall_timeout)
+    return;
+  // Nothing at all came since: perhaps the host died and came back. A new connection finds out; if the peer lives, it
+  // must not take this one's end for ours.
   auto silent = connection_;
   drop_connection();
   say_goodbye(std::move(silent));

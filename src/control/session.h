@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Session: what this node asks of one peer address. One control connection, opened on demand and closed when idle; requests are pipelined by id, each
-// with its own deadline. A broken connection is dialled again: requests are repeated once (they change nothing), notifications until they are
-// answered (the peer knows their numbers). A refusal fails everything at once; silence fails each request at its own deadline.
-// A session without work and connection is disposable, so that known addresses cost nothing.
+// Session: what this node asks of one peer address. One control connection, opened on demand and closed when idle;
+// requests are pipelined by id, each with its own deadline. A broken connection is dialled again: requests are repeated
+// once (they change nothing), notifications until they are answered (the peer knows their numbers). A refusal fails
+// everything at once; silence fails each request at its own deadline. A session without work and connection is
+// disposable, so that known addresses cost nothing.
 #pragma once
 
 #include <functional>

@@ -34,7 +34,9 @@ std::vector<uint8_t> finish(flatbuffers::FlatBufferBuilder& builder, flatbuffers
   return encode_frame(type, request, {builder.GetBufferPointer(), builder.GetSize()});
 }
 
-inline Status malformed(const char* what) { return Status::error(Code::kProtocol, "malformed {} from the other side", what); }
+inline Status malformed(const char* what) {
+  return Status::error(Code::kProtocol, "malformed {} from the other side", what);
+}
 
 // Absent texts are empty; too long ones are refused.
 inline bool read_text(const flatbuffers::String* text, size_t limit, std::string* out) {
@@ -52,6 +54,8 @@ bool read_array(const flatbuffers::Vector<uint8_t>* bytes, std::array<uint8_t, k
   return true;
 }
 
-inline bool read_id(const flatbuffers::Vector<uint8_t>* bytes, InstanceId* out) { return read_array(bytes, out); }
+inline bool read_id(const flatbuffers::Vector<uint8_t>* bytes, InstanceId* out) {
+  return read_array(bytes, out);
+}
 
 }  // namespace tidewire::control::wire

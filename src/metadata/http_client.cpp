@@ -16,7 +16,9 @@ namespace {
 
 constexpr size_t kMaxBody = 64u << 10;
 
-Status late() { return Status(Code::kTimeout, "no answer in time"); }
+Status late() {
+  return Status(Code::kTimeout, "no answer in time");
+}
 
 // Waits for events on the socket; kTimeout at the deadline.
 Status wait_for(int fd, short events, Nanos deadline) {
@@ -83,12 +85,15 @@ Result<HttpReply> call_one(const control::Endpoint& remote, const std::string& r
 
 }  // namespace
 
-Result<HttpReply> http_call(const HttpServer& server, const std::string& method, const std::string& target, const std::string& body,
-                            Nanos deadline) {
-  TW_ASSIGN_OR_RETURN(const auto addresses, control::look_up_within(server.host, std::max<Nanos>(deadline - monotonic_now(), 0)));
+Result<HttpReply> http_call(const HttpServer& server, const std::string& method, const std::string& target,
+                            const std::string& body, Nanos deadline) {
+  TW_ASSIGN_OR_RETURN(const auto addresses,
+                      control::look_up_within(server.host, std::max<Nanos>(deadline - monotonic_now(), 0)));
   // A scope id means something on this machine only.
-  const std::string host = control::HostPort{server.host.substr(0, server.host.find('%')), server.port, true}.to_string();
-  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: */*\r\n", method, target, host);
+  const std::string host =
+      control::HostPort{server.host.substr(0, server.host.find('%')), server.port, true}.to_string();
+  std::string request =
+      fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: */*\r\n", method, target, host);
   if (!body.empty() || method == "PUT")
     request += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
   request += "\r\n" + body;

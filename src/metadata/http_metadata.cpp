@@ -35,7 +35,8 @@ std::string shown(const std::string& body) {
 
 Status check_name(const std::string& name) {
   if (name.empty() || name.size() > kMaxName)
-    return Status::error(Code::kInvalidArgument, "bad name '{}': 1 to {} characters", name.substr(0, kMaxName), kMaxName);
+    return Status::error(Code::kInvalidArgument, "bad name '{}': 1 to {} characters", name.substr(0, kMaxName),
+                         kMaxName);
   return Status();
 }
 
@@ -50,14 +51,17 @@ Result<std::unique_ptr<Metadata>> HttpMetadata::connect(const std::string& uri, 
   std::string path = slash == std::string::npos ? "/metadata" : rest.substr(slash);
   if (path == "/") path = "/metadata";
   if (path.find_first_of("?# \t\r\n") != std::string::npos)
-    return Status::error(Code::kInvalidArgument, "metadata server '{}': no blank, '?' or '#' is allowed in its path", uri);
+    return Status::error(Code::kInvalidArgument, "metadata server '{}': no blank, '?' or '#' is allowed in its path",
+                         uri);
   const Result<control::HostPort> target = control::parse_address(rest.substr(0, slash));
   if (!target.ok()) return target.status().with_context("metadata server '" + uri + "'");
   if (control::is_wildcard(target->host))
-    return Status::error(Code::kInvalidArgument, "metadata server '{}': bad address '{}': a wildcard is not a server's address", uri,
+    return Status::error(Code::kInvalidArgument,
+                         "metadata server '{}': bad address '{}': a wildcard is not a server's address", uri,
                          target->host);
   if (target->has_port && target->port == 0)
-    return Status::error(Code::kInvalidArgument, "metadata server '{}': bad address '{}': port 0", uri, rest.substr(0, slash));
+    return Status::error(Code::kInvalidArgument, "metadata server '{}': bad address '{}': port 0", uri,
+                         rest.substr(0, slash));
   const uint16_t port = target->has_port ? target->port : kDefaultPort;
   return std::unique_ptr<Metadata>(new HttpMetadata(uri, {target->host, port}, std::move(path), timeout));
 }
@@ -72,18 +76,21 @@ Result<HttpReply> HttpMetadata::call(const char* method, const std::string& name
 }
 
 Status HttpMetadata::unexpected(const char* what, const std::string& name, const HttpReply& reply) const {
-  return Status::error(reply.code >= 500 ? Code::kUnreachable : Code::kProtocol, "metadata server {} refused to {} '{}': {} {}", url_, what,
-                       name, reply.code, shown(reply.body));
+  return Status::error(reply.code >= 500 ? Code::kUnreachable : Code::kProtocol,
+                       "metadata server {} refused to {} '{}': {} {}", url_, what, name, reply.code, shown(reply.body));
 }
 
 Status HttpMetadata::publish(const std::string& name, const std::string& address, const InstanceId& instance) {
   TW_RETURN_IF_ERROR(check_name(name));
   const nlohmann::json value = {{"address", address}, {"instance", to_string(instance)}};
   // A name that isn't UTF-8 must not throw.
-  TW_ASSIGN_OR_RETURN(const HttpReply reply, call("PUT", name, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  TW_ASSIGN_OR_RETURN(const HttpReply reply,
+                      call("PUT", name, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
   if (reply.code == 409)
-    return Status::error(Code::kBusy, "the name '{}' belongs to another engine at metadata server {}: choose another name or stop that one",
-                         name, url_);
+    return Status::error(
+        Code::kBusy,
+        "the name '{}' belongs to another engine at metadata server {}: choose another name or stop that one", name,
+        url_);
   if (reply.code < 200 || reply.code > 299) return unexpected("take", name, reply);
   return Status();
 }
@@ -92,13 +99,15 @@ Result<HttpMetadata::Entry> HttpMetadata::fetch(const std::string& name) {
   TW_RETURN_IF_ERROR(check_name(name));
   TW_ASSIGN_OR_RETURN(const HttpReply reply, call("GET", name, ""));
   if (reply.code == 404)
-    return Status::error(Code::kNotFound, "metadata server {} knows no engine named '{}': is it running, and with the same metadata server?", url_,
-                         name);
+    return Status::error(
+        Code::kNotFound,
+        "metadata server {} knows no engine named '{}': is it running, and with the same metadata server?", url_, name);
   if (reply.code < 200 || reply.code > 299) return unexpected("tell", name, reply);
   const auto value = nlohmann::json::parse(reply.body, nullptr, false);
   if (!value.is_object() || !value.contains("address") || !value["address"].is_string() ||
       (value.contains("instance") && !value["instance"].is_string()))
-    return Status::error(Code::kProtocol, "metadata server {} holds something else than an engine's address under '{}': {}", url_, name,
+    return Status::error(Code::kProtocol,
+                         "metadata server {} holds something else than an engine's address under '{}': {}", url_, name,
                          shown(reply.body));
   return Entry{value["address"].get<std::string>(), value.value("instance", "")};
 }
@@ -118,7 +127,8 @@ Result<std::string> HttpMetadata::resolve(const std::string& name) {
   TW_ASSIGN_OR_RETURN(const Entry entry, fetch(name));
   const Result<control::HostPort> address = control::parse_address(entry.address);
   if (!address.ok() || address->port == 0)
-    return Status::error(Code::kProtocol, "metadata server {} holds the bad address '{}' under '{}'", url_, entry.address.substr(0, 300), name);
+    return Status::error(Code::kProtocol, "metadata server {} holds the bad address '{}' under '{}'", url_,
+                         entry.address.substr(0, 300), name);
   return entry.address;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HttpMetadata: names in an HTTP service that keeps values by key (GET, PUT, DELETE <url>?key=...), as mooncake's metadata server and the one of
-// `mooncake_http_metadata_server` do. Our keys are "tidewire/<name>", the value is {"address": "host:port", "instance": "<hex>"}.
+// HttpMetadata: names in an HTTP service that keeps values by key (GET, PUT, DELETE <url>?key=...), as mooncake's
+// metadata server and the one of `mooncake_http_metadata_server` do. Our keys are "tidewire/<name>", the value is
+// {"address": "host:port", "instance": "<hex>"}.
 #pragma once
 
 #include <string>

@@ -29,7 +29,9 @@ bool parse_number(std::string_view text, int base, uint64_t* out) {
 
 }  // namespace
 
-Status HttpResponse::fail(std::string_view why) { return Status::error(Code::kProtocol, "no valid HTTP response: {}", why); }
+Status HttpResponse::fail(std::string_view why) {
+  return Status::error(Code::kProtocol, "no valid HTTP response: {}", why);
+}
 
 Status HttpResponse::feed(std::string_view bytes) {
   while (!bytes.empty() && state_ != State::kComplete) {
@@ -54,9 +56,12 @@ Status HttpResponse::feed(std::string_view bytes) {
 
 Status HttpResponse::on_line(std::string_view line) {
   switch (state_) {
-    case State::kStatusLine: return on_status_line(line);
-    case State::kHeader: return line.empty() ? on_headers_end() : on_header(line);
-    case State::kChunkSize: return on_chunk_size(line);
+    case State::kStatusLine:
+      return on_status_line(line);
+    case State::kHeader:
+      return line.empty() ? on_headers_end() : on_header(line);
+    case State::kChunkSize:
+      return on_chunk_size(line);
     case State::kChunkEnd:
       if (!line.empty()) return fail("bytes after a chunk");
       state_ = State::kChunkSize;
@@ -64,14 +69,16 @@ Status HttpResponse::on_line(std::string_view line) {
     case State::kTrailer:
       if (line.empty()) state_ = State::kComplete;
       return Status();
-    default: return fail("unexpected line");
+    default:
+      return fail("unexpected line");
   }
 }
 
 Status HttpResponse::on_status_line(std::string_view line) {
   // HTTP/1.1 200 OK
   uint64_t code = 0;
-  if (line.size() < 12 || line.substr(0, 7) != "HTTP/1." || line[8] != ' ' || !parse_number(line.substr(9, 3), 10, &code) || code < 100)
+  if (line.size() < 12 || line.substr(0, 7) != "HTTP/1." || line[8] != ' ' ||
+      !parse_number(line.substr(9, 3), 10, &code) || code < 100)
     return fail("bad status line");
   code_ = static_cast<int>(code);
   state_ = State::kHeader;

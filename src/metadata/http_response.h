@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HttpResponse: an HTTP/1.1 response from foreign bytes, piece by piece, without I/O. Bounded: 16 KiB of headers, a body of the given limit. Knows
-// bodies by Content-Length, in chunks, and up to the end of the connection.
+// HttpResponse: an HTTP/1.1 response from foreign bytes, piece by piece, without I/O. Bounded: 16 KiB of headers, a
+// body of the given limit. Knows bodies by Content-Length, in chunks, and up to the end of the connection.
 #pragma once
 
 #include <cstddef>

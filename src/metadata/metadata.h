@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Metadata: how a peer's name becomes the "host:port" of its control port. "P2PHANDSHAKE": the name is the address. "http://host:port[/path]": an HTTP
-// service keeps name → {address, instance id} (never keys of regions).
+// Metadata: how a peer's name becomes the "host:port" of its control port. "P2PHANDSHAKE": the name is the address.
+// "http://host:port[/path]": an HTTP service keeps name → {address, instance id} (never keys of regions).
 #pragma once
 
 #include <memory>

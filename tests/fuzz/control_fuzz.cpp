@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One input for every parser of foreign bytes of the control plane and of metadata. The first byte chooses the parser, the rest is its input. Built as
-// a libFuzzer program with clang, and into a test that replays the corpus (control_replay_test.cpp) with any compiler.
+// One input for every parser of foreign bytes of the control plane and of metadata. The first byte chooses the parser,
+// the rest is its input. Built as a libFuzzer program with clang, and into a test that replays the corpus
+// (control_replay_test.cpp) with any compiler.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -77,7 +78,8 @@ void fuzz_messages(ByteSpan bytes) {
     check(decode_record(ByteSpan(encode_record(1, *record)).subspan(kFrameHeaderBytes)).ok());
   }
   if (const auto notification = decode_notification(payload); notification.ok())
-    check(notification->message.size() <= kMaxNotificationBytes && notification->name.size() <= kMaxNotificationNameBytes);
+    check(notification->message.size() <= kMaxNotificationBytes &&
+          notification->name.size() <= kMaxNotificationNameBytes);
   (void)decode_outcome(payload);
   (void)decode_first_region(payload);
   (void)decode_goodbye(payload);
@@ -88,7 +90,8 @@ void fuzz_address(ByteSpan bytes) {
   const auto address = parse_address(text);
   if (!address.ok()) return;
   const auto again = parse_address(address->to_string());
-  check(again.ok() && again->host == address->host && again->port == address->port && again->has_port == address->has_port);
+  check(again.ok() && again->host == address->host && again->port == address->port &&
+        again->has_port == address->has_port);
 }
 
 void fuzz_http(ByteSpan bytes) {
@@ -109,14 +112,30 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const ByteSpan bytes(data + 1, size - 1);
   switch (data[0] % 8) {
-    case 0: fuzz_frames(bytes); break;
-    case 1: fuzz_handshake(bytes, false, false); break;
-    case 2: fuzz_handshake(bytes, true, false); break;
-    case 3: fuzz_handshake(bytes, false, true); break;
-    case 4: fuzz_handshake(bytes, true, true); break;
-    case 5: fuzz_messages(bytes); break;
-    case 6: fuzz_address(bytes); break;
-    case 7: fuzz_http(bytes); break;
+    case 0:
+      fuzz_frames(bytes);
+      break;
+    case 1:
+      fuzz_handshake(bytes, false, false);
+      break;
+    case 2:
+      fuzz_handshake(bytes, true, false);
+      break;
+    case 3:
+      fuzz_handshake(bytes, false, true);
+      break;
+    case 4:
+      fuzz_handshake(bytes, true, true);
+      break;
+    case 5:
+      fuzz_messages(bytes);
+      break;
+    case 6:
+      fuzz_address(bytes);
+      break;
+    case 7:
+      fuzz_http(bytes);
+      break;
   }
   return 0;
 }

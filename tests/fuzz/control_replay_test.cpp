@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replays the corpus of the control plane's fuzzer, and shaken copies of it. Writes the seeds that come from the encoders when asked:
+// Replays the corpus of the control plane's fuzzer, and shaken copies of it. Writes the seeds that come from the
+// encoders when asked:
 //   CONTROL_CORPUS_WRITE=1 control_replay_test
 #include <gtest/gtest.h>
 
@@ -45,11 +46,12 @@ std::map<std::string, Bytes> seeds() {
   record.name = "engine:1";
   record.rails = {{"tcp", "eth0", "10.0.0.1:4000", 1}, {"tcp", "eth1", "[::1]:4000", 2}};
   Bytes frames;
-  for (const auto& [name, frame] : std::map<std::string, Bytes>{{"record", encode_record(1, record)},
-                                                               {"notification", encode_notification(2, {1, 1, "name", "message"})},
-                                                               {"outcome", encode_outcome(FrameType::kError, 3, Status(Code::kBusy, "why"))},
-                                                               {"region", encode_first_region(4, {1, 2})},
-                                                               {"goodbye", encode_goodbye(true)}}) {
+  for (const auto& [name, frame] :
+       std::map<std::string, Bytes>{{"record", encode_record(1, record)},
+                                    {"notification", encode_notification(2, {1, 1, "name", "message"})},
+                                    {"outcome", encode_outcome(FrameType::kError, 3, Status(Code::kBusy, "why"))},
+                                    {"region", encode_first_region(4, {1, 2})},
+                                    {"goodbye", encode_goodbye(true)}}) {
     add(name, 5, payload(frame));
     frames.insert(frames.end(), frame.begin(), frame.end());
   }
@@ -75,7 +77,8 @@ Bytes read_file(const std::filesystem::path& path) {
 TEST(ControlFuzz, ReplaysTheCorpus) {
   if (std::getenv("CONTROL_CORPUS_WRITE") != nullptr) {
     for (const auto& [name, bytes] : seeds())
-      std::ofstream(kCorpus / name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+      std::ofstream(kCorpus / name, std::ios::binary)
+          .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kCorpus)) {

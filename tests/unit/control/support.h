@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the control plane share: nodes with a handler that records, callbacks that can be waited for, raw sockets.
+// What the tests of the control plane share: nodes with a handler that records, callbacks that can be waited for, raw
+// sockets.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +23,9 @@ namespace tidewire::control::testing {
 
 constexpr auto kHardStop = std::chrono::seconds(60);
 
-inline Nanos in(Nanos time) { return monotonic_now() + time; }
+inline Nanos in(Nanos time) {
+  return monotonic_now() + time;
+}
 constexpr Nanos kLong = 20 * kSecond;
 
 // A value that a callback delivers: exactly once.
@@ -159,8 +162,8 @@ inline Status notify(TestNode& from, const std::string& address, const std::stri
   from->notify(address, name, message, in(timeout), done.callback());
   return done.get();
 }
-inline Node::DataConnection dial(TestNode& from, const std::string& local, const std::string& remote, const InstanceId& expected,
-                                 uint64_t channel = 0, Nanos timeout = kLong) {
+inline Node::DataConnection dial(TestNode& from, const std::string& local, const std::string& remote,
+                                 const InstanceId& expected, uint64_t channel = 0, Nanos timeout = kLong) {
   Awaited<Node::DataConnection> done;
   from->dial_data(local, remote, expected, channel, in(timeout), done.callback());
   return std::move(done.get());

@@ -45,10 +45,40 @@ TEST(Address, ReadsEveryFormOfTheSyntax) {
 
 TEST(Address, RefusesWhatIsNoneAndRepeatsIt) {
   const std::string label(63, 'a');
-  for (const std::string& text : std::initializer_list<std::string>{
-           "", "host:", ":4000", "host:99999", "host:65536", "host:-1", "host:+1", "host:1x", "host: 1", "1:2:3", "[::1", "[::1]x", "[::1]:",
-           "[::1]:99999", "[]:1", "[127.0.0.1]:1", "256.0.0.1", "1.2.3", "1.2.3.4.5", "a b", "a/b", "-a", "a-", "a..b", ".", ".a", "fe80::1%",
-           "fe80::1%aaaaaaaaaaaaaaaa", "fe80::1%a/b", "::1%%", label + "a", "http://host:1", "::1::", "\x01"}) {
+  for (const std::string& text : std::initializer_list<std::string>{"",
+                                                                    "host:",
+                                                                    ":4000",
+                                                                    "host:99999",
+                                                                    "host:65536",
+                                                                    "host:-1",
+                                                                    "host:+1",
+                                                                    "host:1x",
+                                                                    "host: 1",
+                                                                    "1:2:3",
+                                                                    "[::1",
+                                                                    "[::1]x",
+                                                                    "[::1]:",
+                                                                    "[::1]:99999",
+                                                                    "[]:1",
+                                                                    "[127.0.0.1]:1",
+                                                                    "256.0.0.1",
+                                                                    "1.2.3",
+                                                                    "1.2.3.4.5",
+                                                                    "a b",
+                                                                    "a/b",
+                                                                    "-a",
+                                                                    "a-",
+                                                                    "a..b",
+                                                                    ".",
+                                                                    ".a",
+                                                                    "fe80::1%",
+                                                                    "fe80::1%aaaaaaaaaaaaaaaa",
+                                                                    "fe80::1%a/b",
+                                                                    "::1%%",
+                                                                    label + "a",
+                                                                    "http://host:1",
+                                                                    "::1::",
+                                                                    "\x01"}) {
     const Result<HostPort> parsed = parse_address(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), Code::kInvalidArgument);
@@ -71,8 +101,10 @@ TEST(Address, TakesNamesUpTo253Characters) {
 }
 
 TEST(Address, KnowsWildcardsInEverySpelling) {
-  for (const char* text : {"0.0.0.0", "::", "0:0:0:0:0:0:0:0", "::0", "::ffff:0.0.0.0"}) EXPECT_TRUE(is_wildcard(text)) << text;
-  for (const char* text : {"127.0.0.1", "::1", "localhost", "", "0", "::ffff:1.0.0.0"}) EXPECT_FALSE(is_wildcard(text)) << text;
+  for (const char* text : {"0.0.0.0", "::", "0:0:0:0:0:0:0:0", "::0", "::ffff:0.0.0.0"})
+    EXPECT_TRUE(is_wildcard(text)) << text;
+  for (const char* text : {"127.0.0.1", "::1", "localhost", "", "0", "::ffff:1.0.0.0"})
+    EXPECT_FALSE(is_wildcard(text)) << text;
 }
 
 TEST(Address, TellsLiteralsFromNames) {

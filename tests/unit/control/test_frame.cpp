@@ -9,7 +9,9 @@
 namespace tidewire::control {
 namespace {
 
-std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+std::vector<uint8_t> bytes_of(std::string_view text) {
+  return {text.begin(), text.end()};
+}
 
 TEST(Frame, SurvivesEveryCutIntoPieces) {
   const std::vector<uint8_t> payload = bytes_of("some payload");
@@ -79,7 +81,8 @@ Status greeted_by(std::vector<uint8_t> bytes, size_t step) {
 
 TEST(Frame, TellsWellKnownStrangersApart) {
   // As seen on the wire: length, a byte for the kind, JSON. And the same without that byte.
-  const std::vector<uint8_t> mooncake = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, '{', '"', 'b', 'u', 'f', 'f', 'e', 'r', 's', '"', ':'};
+  const std::vector<uint8_t> mooncake = {0xff, 0,   0,   0,   0,   0,   0,   0,   1,   '{',
+                                         '"',  'b', 'u', 'f', 'f', 'e', 'r', 's', '"', ':'};
   const std::vector<uint8_t> mooncake_probe = {4, 0, 0, 0, 0, 0, 0, 0, 3, '{', '}', '\n'};
   const std::vector<uint8_t> mooncake_bare = {2, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
   const std::vector<uint8_t> tls = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03, 0x00};
@@ -88,7 +91,8 @@ TEST(Frame, TellsWellKnownStrangersApart) {
     for (const auto& bytes : {mooncake, mooncake_probe, mooncake_bare})
       EXPECT_NE(greeted_by(bytes, step).message().find("Mooncake"), std::string::npos);
     EXPECT_NE(greeted_by(tls, step).message().find("TLS"), std::string::npos);
-    EXPECT_NE(greeted_by(bytes_of("SSH-2.0-OpenSSH"), step).message().find("does not speak Tidewire"), std::string::npos);
+    EXPECT_NE(greeted_by(bytes_of("SSH-2.0-OpenSSH"), step).message().find("does not speak Tidewire"),
+              std::string::npos);
   }
 }
 

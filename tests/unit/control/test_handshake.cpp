@@ -77,7 +77,8 @@ TEST(Handshake, AcceptorBelievesNothingBeforeTheProof) {
 }
 
 TEST(Handshake, DifferentSecretsAreToldToBoth) {
-  Handshake initiator = Handshake::initiator(config(1, kSecret)), acceptor = Handshake::acceptor(config(2, "another secret of some length"));
+  Handshake initiator = Handshake::initiator(config(1, kSecret)),
+            acceptor = Handshake::acceptor(config(2, "another secret of some length"));
   converse(initiator, acceptor);
   for (const Handshake* side : {&initiator, &acceptor}) {
     ASSERT_TRUE(side->over());
@@ -92,7 +93,8 @@ TEST(Handshake, OneSidedSecretsNameTheSideThatLacksIt) {
     Handshake initiator = Handshake::initiator(config(1, initiator_has ? kSecret : "")),
               acceptor = Handshake::acceptor(config(2, initiator_has ? "" : kSecret));
     converse(initiator, acceptor);
-    const std::string lacking = initiator_has ? "engine2:4000 has no cluster secret" : "engine1:4000 has no cluster secret";
+    const std::string lacking =
+        initiator_has ? "engine2:4000 has no cluster secret" : "engine1:4000 has no cluster secret";
     for (const Handshake* side : {&initiator, &acceptor}) {
       ASSERT_TRUE(side->over());
       EXPECT_EQ(side->status().code(), Code::kUnauthenticated);
@@ -127,7 +129,8 @@ TEST(Handshake, DistantVersionsAreRefusedAndNamed) {
       ASSERT_TRUE(side->over());
       EXPECT_EQ(side->status().code(), Code::kProtocol);
       for (const uint32_t version : {mine, theirs})
-        EXPECT_NE(side->status().message().find("to " + std::to_string(version)), std::string::npos) << side->status().message();
+        EXPECT_NE(side->status().message().find("to " + std::to_string(version)), std::string::npos)
+            << side->status().message();
     }
   }
 }
@@ -154,9 +157,11 @@ TEST(Handshake, AnotherInstanceIsToldAndSeen) {
   }
 }
 
-// An attacker without the secret plays the acceptor by handing the initiator's own messages back, or those of an earlier conversation.
+// An attacker without the secret plays the acceptor by handing the initiator's own messages back, or those of an
+// earlier conversation.
 TEST(Handshake, ReflectionAndReplayAreRefused) {
-  Handshake honest_initiator = Handshake::initiator(config(1, kSecret)), honest_acceptor = Handshake::acceptor(config(2, kSecret));
+  Handshake honest_initiator = Handshake::initiator(config(1, kSecret)),
+            honest_acceptor = Handshake::acceptor(config(2, kSecret));
   const auto hello = honest_initiator.take_output();
   honest_acceptor.feed(hello);
   const auto answer = honest_acceptor.take_output();
@@ -180,7 +185,8 @@ TEST(Handshake, ReflectionAndReplayAreRefused) {
   EXPECT_EQ(acceptor.status().code(), Code::kUnauthenticated);
 
   // Two engines of one name and nonce: the acceptor's proof must not serve as the initiator's.
-  Handshake mirror_initiator = Handshake::initiator(config(3, kSecret)), mirror_acceptor = Handshake::acceptor(config(3, kSecret));
+  Handshake mirror_initiator = Handshake::initiator(config(3, kSecret)),
+            mirror_acceptor = Handshake::acceptor(config(3, kSecret));
   mirror_acceptor.feed(mirror_initiator.take_output());
   auto proof_frame = mirror_acceptor.take_output();
   proof_frame[5] = static_cast<uint8_t>(FrameType::kConfirm);
@@ -198,7 +204,8 @@ TEST(Handshake, NoFlippedBitPassesUnderASecret) {
     acceptor.feed(changed);
     converse(initiator, acceptor);
     if (!acceptor.over() || !acceptor.status().ok()) continue;
-    // Only bits that mean nothing may change: padding, table offsets that read the same, and the name, which is for messages.
+    // Only bits that mean nothing may change: padding, table offsets that read the same, and the name, which is for
+    // messages.
     EXPECT_EQ(acceptor.agreement().peer, id(1));
     EXPECT_EQ(acceptor.agreement().role, Role::kControl);
     EXPECT_EQ(acceptor.agreement().version, kProtocolVersion);
@@ -235,7 +242,9 @@ TEST(Handshake, WantsExactlyTheBytesOfTheHello) {
   EXPECT_TRUE(acceptor.status().ok());
 }
 
-TEST(Handshake, NoncesDiffer) { EXPECT_NE(make_nonce(), make_nonce()); }
+TEST(Handshake, NoncesDiffer) {
+  EXPECT_NE(make_nonce(), make_nonce());
+}
 
 }  // namespace
 }  // namespace tidewire::control

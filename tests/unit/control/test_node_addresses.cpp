@@ -31,7 +31,8 @@ std::string link_local() {
   if (getifaddrs(&list) != 0) return "";
   std::string found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET6 || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET6 || (entry->ifa_flags & IFF_UP) == 0)
+      continue;
     const auto* address = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
     if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) continue;
     Endpoint endpoint;
@@ -47,7 +48,8 @@ TEST(NodeAddresses, WorkEndToEndInEveryForm) {
   std::vector<std::string> hosts = {"localhost"};
   if (has("127.0.0.1")) hosts.insert(hosts.end(), {"127.0.0.1", "127.0.0.1:0"});
   if (has("::1")) hosts.insert(hosts.end(), {"::1", "[::1]", "[::1]:0"});
-  if (const std::string scoped = link_local(); !scoped.empty()) hosts.insert(hosts.end(), {scoped, "[" + scoped + "]:0"});
+  if (const std::string scoped = link_local(); !scoped.empty())
+    hosts.insert(hosts.end(), {scoped, "[" + scoped + "]:0"});
   TestNode asker(named("localhost"));
   for (const std::string& host : hosts) {
     TestNode node(named(host));
@@ -71,10 +73,12 @@ TEST(NodeAddresses, PortsInTheNameAndInTheOptionsAgree) {
 }
 
 TEST(NodeAddresses, BadOnesAndWildcardsAreRefusedByName) {
-  for (const char* text : {"host:", ":4000", "host:99999", "1:2:3", "0.0.0.0", "::", "[::]:1", "256.1.1.1", "fe80::1%nosuchif0"}) {
+  for (const char* text :
+       {"host:", ":4000", "host:99999", "1:2:3", "0.0.0.0", "::", "[::]:1", "256.1.1.1", "fe80::1%nosuchif0"}) {
     TestNode node(named(text));
     EXPECT_EQ(node.status.code(), Code::kInvalidArgument) << text;
-    EXPECT_NE(node.status.message().find(std::string("bad address '") + text + "'"), std::string::npos) << node.status.message();
+    EXPECT_NE(node.status.message().find(std::string("bad address '") + text + "'"), std::string::npos)
+        << node.status.message();
   }
   Options empty;
   Recorder recorder;
@@ -92,7 +96,8 @@ TEST(NodeAddresses, BadOnesAndWildcardsAreRefusedByName) {
 TEST(NodeAddresses, NamesThatDoNotResolveFail) {
   TestNode asker;
   const std::string label(63, 'a');
-  for (const std::string& name : {std::string("no-such-host.invalid"), label + "." + label + "." + label + "." + std::string(61, 'b')}) {
+  for (const std::string& name :
+       {std::string("no-such-host.invalid"), label + "." + label + "." + label + "." + std::string(61, 'b')}) {
     const Status status = probe(asker, name + ":4000", 10 * kSecond);
     EXPECT_TRUE(status.code() == Code::kUnreachable || status.code() == Code::kTimeout) << status.to_string();
   }
@@ -175,7 +180,8 @@ TEST(NodeAddresses, RailsListenOnTheSamePortOrTheirOwn) {
   TestNode node(options);
   ASSERT_TRUE(node.status.ok()) << node.status.to_string();
   const std::string port = ":" + std::to_string(node->port());
-  EXPECT_EQ(node->rail_addresses(), (std::vector<std::string>{"127.0.0.3" + port, "127.0.0.2" + port, "127.0.0.3" + port}));
+  EXPECT_EQ(node->rail_addresses(),
+            (std::vector<std::string>{"127.0.0.3" + port, "127.0.0.2" + port, "127.0.0.3" + port}));
 
   Options taken = named("127.0.0.4", holder.port);
   taken.rail_addresses = {"127.0.0.1"};

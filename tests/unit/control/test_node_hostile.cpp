@@ -107,8 +107,8 @@ TEST(NodeHostile, StrangersAreClosedAndDoNoHarm) {
     mooncake.insert(mooncake.end(), json.begin(), json.end());
     greetings.push_back(mooncake);
     greetings.push_back(std::vector<uint8_t>(100'000, 0xff));
-    greetings.push_back(encode_frame(FrameType::kProbe, 1, {}));           // without a hello
-    greetings.push_back(encode_frame(FrameType::kHello, 0, {}));           // an empty one
+    greetings.push_back(encode_frame(FrameType::kProbe, 1, {}));  // without a hello
+    greetings.push_back(encode_frame(FrameType::kHello, 0, {}));  // an empty one
     greetings.push_back(encode_frame(FrameType::kHello, 0, std::vector<uint8_t>(kMaxHelloBytes + 1)));
     greetings.push_back(encode_frame(FrameType::kConfirm, 0, {}));
     for (const auto& bytes : greetings) {
@@ -140,7 +140,8 @@ TEST(NodeHostile, BitFlipsAndTruncationsOfGoodConversations) {
   std::vector<uint8_t> good = Handshake::initiator(hello_of(make_instance_id())).take_output();
   for (const auto& frame :
        {encode_frame(FrameType::kRecordRequest, 1, {}), encode_notification(1, {1, 1, "name", "message"}),
-        encode_frame(FrameType::kFirstRegionRequest, 2, {}), encode_frame(FrameType::kProbe, 3, {}), encode_goodbye(false)})
+        encode_frame(FrameType::kFirstRegionRequest, 2, {}), encode_frame(FrameType::kProbe, 3, {}),
+        encode_goodbye(false)})
     good.insert(good.end(), frame.begin(), frame.end());
   for (int round = 0; round < 1'000; ++round) {
     std::vector<uint8_t> bytes = good;
@@ -175,8 +176,10 @@ TEST(NodeHostile, RandomBytesAfterAGoodHello) {
 // The other direction: a malicious peer answers our requests.
 TEST(NodeHostile, MalformedAnswersFailTheRequestAlone) {
   TestNode a, healthy;
-  for (const auto& answer : {std::pair{FrameType::kRecord, std::vector<uint8_t>(64, 0x7f)}, {FrameType::kRecord, std::vector<uint8_t>{}},
-                             {FrameType::kProbeAnswer, std::vector<uint8_t>{}}, {FrameType::kError, std::vector<uint8_t>{1, 2, 3}}}) {
+  for (const auto& answer : {std::pair{FrameType::kRecord, std::vector<uint8_t>(64, 0x7f)},
+                             {FrameType::kRecord, std::vector<uint8_t>{}},
+                             {FrameType::kProbeAnswer, std::vector<uint8_t>{}},
+                             {FrameType::kError, std::vector<uint8_t>{1, 2, 3}}}) {
     RawListener listener;
     Awaited<Result<PeerRecord>> done;
     a->fetch_record(listener.address(), in(kLong), done.callback());
@@ -216,12 +219,14 @@ TEST(NodeHostile, ManyMuteConnectionsLeaveRoomForAPeer) {
 
 TEST(NodeHostile, WhoNeverReadsItsAnswersIsNotServedOn) {
   TestNode node, peer;
-  node.recorder.locked([&] { node.recorder.record.rails.assign(500, {"tcp", std::string(500, 'n'), std::string(500, 'a'), 1}); });
+  node.recorder.locked([&] {
+    node.recorder.record.rails.assign(500, {"tcp", std::string(500, 'n'), std::string(500, 'a'), 1});
+  });
   UniqueFd fd = connect_raw(node->port());
   Handshake handshake = Handshake::initiator(hello_of(make_instance_id()));
   ASSERT_TRUE(greet(fd.get(), handshake).ok());
-  // Requests for half a megabyte each, never read. If all were served, the node would hold gigabytes; as it stops reading,
-  // our own sending stops.
+  // Requests for half a megabyte each, never read. If all were served, the node would hold gigabytes; as it stops
+  // reading, our own sending stops.
   timeval limit{0, 300'000};
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   std::vector<uint8_t> requests;

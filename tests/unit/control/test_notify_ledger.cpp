@@ -151,10 +151,13 @@ TEST(NotifyLedger, ExactlyOnceInOrderOverALineThatBreaks) {
         case 0:
           if (sent.size() == 60) break;
           sent.push_back(std::to_string(sent.size()));
-          ASSERT_TRUE(outbox.enqueue("n", sent.back(), kNever, [&](const Status& status) {
-                        EXPECT_TRUE(status.ok());
-                        ++settled;
-                      }).ok());
+          ASSERT_TRUE(outbox
+                          .enqueue("n", sent.back(), kNever,
+                                   [&](const Status& status) {
+                                     EXPECT_TRUE(status.ok());
+                                     ++settled;
+                                   })
+                          .ok());
           break;
         case 1:
           if (!up) settle(outbox.connected(id(1)));
@@ -163,8 +166,12 @@ TEST(NotifyLedger, ExactlyOnceInOrderOverALineThatBreaks) {
         case 2:
           if (random() % 4 != 0) break;
           // What was in the receiver's socket may still be read, its answers are lost.
-          for (size_t keep = forward.empty() ? 0 : random() % (forward.size() + 1); keep > 0; --keep, forward.pop_front())
-            (void)inbox.receive(id(7), 1, forward.front().sequence, 0, [&] { received.push_back(forward.front().message); return Status(); });
+          for (size_t keep = forward.empty() ? 0 : random() % (forward.size() + 1); keep > 0;
+               --keep, forward.pop_front())
+            (void)inbox.receive(id(7), 1, forward.front().sequence, 0, [&] {
+              received.push_back(forward.front().message);
+              return Status();
+            });
           forward.clear();
           back.clear();
           outbox.disconnected();
@@ -175,7 +182,10 @@ TEST(NotifyLedger, ExactlyOnceInOrderOverALineThatBreaks) {
           break;
         case 4:
           if (forward.empty()) break;
-          (void)inbox.receive(id(7), 1, forward.front().sequence, 0, [&] { received.push_back(forward.front().message); return Status(); });
+          (void)inbox.receive(id(7), 1, forward.front().sequence, 0, [&] {
+            received.push_back(forward.front().message);
+            return Status();
+          });
           back.push_back(forward.front().sequence);
           forward.pop_front();
           break;

@@ -13,7 +13,9 @@
 namespace tidewire::control {
 namespace {
 
-std::vector<Endpoint> one(const std::string& literal) { return {*literal_endpoint(literal, 0)}; }
+std::vector<Endpoint> one(const std::string& literal) {
+  return {*literal_endpoint(literal, 0)};
+}
 
 std::string first(const Resolver::Addresses& addresses) {
   if (!addresses.ok()) return addresses.status().to_string();

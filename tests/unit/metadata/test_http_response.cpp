@@ -19,7 +19,8 @@ struct Parsed {
 Parsed parse(const std::string& text, size_t step, bool end = true) {
   HttpResponse response(kMaxBody);
   Parsed out;
-  for (size_t at = 0; at < text.size() && out.status.ok(); at += step) out.status = response.feed(text.substr(at, step));
+  for (size_t at = 0; at < text.size() && out.status.ok(); at += step)
+    out.status = response.feed(text.substr(at, step));
   if (out.status.ok() && !response.complete() && end) out.status = response.end();
   out.code = response.code();
   out.body = response.body();
@@ -31,7 +32,8 @@ Parsed parse(const std::string& text, size_t step, bool end = true) {
 
 TEST(HttpResponse, ReadsBodiesOfEveryKindInPiecesOfEverySize) {
   const std::string length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloIGNORED";
-  const std::string chunks = "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nTrailer: x\r\n\r\n";
+  const std::string chunks =
+      "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nTrailer: x\r\n\r\n";
   const std::string until_end = "HTTP/1.0 200 OK\n\nhello";
   const std::string interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
   for (const std::string& text : {length, chunks, until_end, interim}) {
@@ -50,11 +52,15 @@ TEST(HttpResponse, RefusesWhatIsNoneOrTooLarge) {
   const std::string large(kMaxBody + 1, 'x');
   for (const std::string& text : std::vector<std::string>{
            "", "SSH-2.0-x\r\n", "HTTP/2 200\r\n", "HTTP/1.1 abc OK\r\n\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
-           "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-           "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
-           "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhello\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n",
-           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "HTTP/1.1 200 OK\r\n\r\n" + large,
+           "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+           "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+           "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+           "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhello\r\n",
+           "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n",
+           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+           "HTTP/1.1 200 OK\r\n\r\n" + large,
            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + large.substr(1) + "\r\n1\r\nx\r\n0\r\n\r\n",
            "HTTP/1.1 200 OK\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n"}) {
     for (const size_t step : {size_t{1}, size_t{13}, size_t{100'000}})
@@ -64,7 +70,8 @@ TEST(HttpResponse, RefusesWhatIsNoneOrTooLarge) {
 
 TEST(HttpResponse, SurvivesBrokenOnes) {
   std::mt19937 random(5);
-  const std::string good = "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nTrailer: x\r\n\r\n";
+  const std::string good =
+      "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nTrailer: x\r\n\r\n";
   for (int round = 0; round < 50'000; ++round) {
     std::string text = good;
     for (int flips = static_cast<int>(random() % 4); flips >= 0; --flips)

@@ -55,7 +55,9 @@ class Server {
     server_.stop();
     if (thread_.joinable()) thread_.join();
   }
-  std::string url(const std::string& host = "127.0.0.1") const { return "http://" + host + ":" + std::to_string(port) + "/metadata"; }
+  std::string url(const std::string& host = "127.0.0.1") const {
+    return "http://" + host + ":" + std::to_string(port) + "/metadata";
+  }
 
   int port = 0;
   int forced_status = 0;
@@ -88,8 +90,8 @@ TEST(Metadata, UnknownSchemesAreRefusedWithThoseThatExist) {
 }
 
 TEST(Metadata, ServerAddressesFollowTheAddressSyntax) {
-  for (const char* address : {"127.0.0.1", "127.0.0.1:8080", "localhost", "::1", "[::1]", "[::1]:8080", "fe80::1%lo", "[fe80::1%lo]:8080",
-                              "some.name.example:8080"})
+  for (const char* address : {"127.0.0.1", "127.0.0.1:8080", "localhost", "::1", "[::1]", "[::1]:8080", "fe80::1%lo",
+                              "[fe80::1%lo]:8080", "some.name.example:8080"})
     EXPECT_TRUE(Metadata::connect(std::string("http://") + address + "/metadata", kTimeout).ok()) << address;
   for (const char* address : {"", "host:", ":8080", "host:99999", "1:2:3", "0.0.0.0", "::", "[::]:8080", "host:0"}) {
     const auto metadata = Metadata::connect(std::string("http://") + address + "/metadata", kTimeout);
@@ -143,7 +145,8 @@ TEST(HttpMetadata, ErrorsNameTheNameTheUrlAndTheRemedy) {
   EXPECT_EQ(metadata->resolve("odd").status().code(), Code::kProtocol);
   server.values["tidewire/odd"] = R"({"address": "1:2:3", "instance": "00"})";
   EXPECT_EQ(metadata->resolve("odd").status().code(), Code::kProtocol);
-  server.values["tidewire/odd"] = R"({"address": "10.0.0.1:1", "instance": [])" "}";
+  server.values["tidewire/odd"] = R"({"address": "10.0.0.1:1", "instance": [])"
+                                  "}";
   EXPECT_EQ(metadata->resolve("odd").status().code(), Code::kProtocol);
 
   EXPECT_EQ(metadata->resolve("").status().code(), Code::kInvalidArgument);
