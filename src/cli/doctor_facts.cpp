@@ -141,6 +141,11 @@ void count_devices(Facts* facts) {
   }
 }
 
+// Variables of the Python package, the scripts and the tests, which are no settings of an engine.
+bool is_tool_variable(const std::string& name) {
+  return name == "TIDEWIRE_LIBRARY" || name == "TIDEWIRE_JOBS" || name == "TIDEWIRE_BUILD" || name.starts_with("TIDEWIRE_SIM_");
+}
+
 void check_settings(Facts* facts) {
   const Result<Settings> settings = Settings::load({});
   if (settings.ok()) {
@@ -153,7 +158,7 @@ void check_settings(Facts* facts) {
   const std::vector<SettingRow> rows = describe_settings({});
   for (char** variable = environ; *variable; ++variable) {
     const std::string name = std::string(*variable).substr(0, std::string(*variable).find('='));
-    if (!name.starts_with("TIDEWIRE_") || name == "TIDEWIRE_LIBRARY" || name == "TIDEWIRE_JOBS") continue;
+    if (!name.starts_with("TIDEWIRE_") || is_tool_variable(name)) continue;
     if (std::none_of(rows.begin(), rows.end(), [&](const SettingRow& row) { return row.environment == name; })) {
       facts->unknown_variables.push_back(name);
     }
