@@ -76,7 +76,7 @@ sanitized() {
   export TSAN_OPTIONS="${TSAN_OPTIONS:-second_deadlock_stack=1$([[ -f "$suppressions" ]] && echo ":suppressions=$suppressions")}"
   launcher=()
   [[ "$preset" == tsan ]] && setarch -R true 2>/dev/null && launcher=(setarch -R)
-  ctests "$folder" sanitized -L '^(unit|sim|conformance)$'
+  ctests "$folder" sanitized -L '^(unit|sim|conformance)$' -j "$(nproc)"
 }
 
 summary=("$results")

@@ -143,7 +143,8 @@ void count_devices(Facts* facts) {
 
 // Variables of the Python package, the scripts and the tests, which are no settings of an engine.
 bool is_tool_variable(const std::string& name) {
-  return name == "TIDEWIRE_LIBRARY" || name == "TIDEWIRE_JOBS" || name == "TIDEWIRE_BUILD" || name.starts_with("TIDEWIRE_SIM_");
+  return name == "TIDEWIRE_LIBRARY" || name == "TIDEWIRE_JOBS" || name == "TIDEWIRE_BUILD" ||
+         name.starts_with("TIDEWIRE_SIM_");
 }
 
 void check_settings(Facts* facts) {
