@@ -5,12 +5,12 @@
 // Out of descriptors it drops the newcomer by means of a spare one and rests, so that it never spins.
 #pragma once
 
-#include <asio/ip/tcp.hpp>
 #include <functional>
 #include <list>
 #include <memory>
 #include <vector>
 
+#include "control/asio.h"
 #include "control/handshake_io.h"
 #include "control/loop.h"
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/connection.h"
 
-#include <asio/buffer.hpp>
-#include <asio/write.hpp>
 #include <utility>
 
 #include "control/protocol.h"

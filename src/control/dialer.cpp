@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/dialer.h"
 
-#include <asio/post.hpp>
 #include <cstring>
 #include <utility>
 

@@ -5,14 +5,12 @@
 #pragma once
 
 #include <array>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
-#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "control/asio.h"
 #include "control/endpoint.h"
 #include "control/handshake.h"
 

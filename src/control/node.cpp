@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 
-#include <asio/post.hpp>
 #include <utility>
 
 #include "base/log.h"

@@ -4,8 +4,6 @@
 // a task to the loop; all state below the line is the loop's alone.
 #pragma once
 
-#include <asio/executor_work_guard.hpp>
-#include <asio/io_context.hpp>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "control/acceptor.h"
+#include "control/asio.h"
 #include "control/listeners.h"
 #include "control/node.h"
 #include "control/resolver.h"

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 
-#include <asio/post.hpp>
 #include <deque>
 #include <map>
 #include <mutex>

@@ -5,13 +5,13 @@
 // never waits for one, its late result is dropped. Lookups of one name are shared. Literals need no thread.
 #pragma once
 
-#include <asio/io_context.hpp>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "control/asio.h"
 #include "control/endpoint.h"
 #include "control/lookup.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/session.h"
 
-#include <asio/post.hpp>
 #include <utility>
 
 #include "base/log.h"

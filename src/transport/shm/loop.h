@@ -4,6 +4,9 @@
 // of deaths. It sleeps while nothing happens. Watch: a descriptor that the loop waits for.
 #pragma once
 
+// Before Asio, whose configuration asks libstdc++'s: otherwise this file would allocate unlike others that include Asio.
+#include <cstddef>
+
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <asio/executor_work_guard.hpp>
-#include <asio/steady_timer.hpp>
 #include <atomic>
 #include <condition_variable>
 #include <future>
