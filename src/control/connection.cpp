@@ -11,10 +11,11 @@ constexpr size_t kMaxGather = 64;  // frames in one write
 constexpr int kReadsInARow = 8;    // then others get their turn
 }  // namespace
 
-Connection::Connection(Socket socket, Agreement agreement, uint32_t max_payload, ScratchBuffer& scratch)
+Connection::Connection(Socket socket, Agreement agreement, Limits limits, ScratchBuffer& scratch)
     : socket_(std::move(socket)),
       agreement_(std::move(agreement)),
-      decoder_(max_payload),
+      limits_(limits),
+      decoder_(limits.max_payload),
       scratch_(scratch),
       heard_(monotonic_now()) {}
 
@@ -24,7 +25,7 @@ void Connection::start(Events events) {
 }
 
 void Connection::wait_readable() {
-  if (waiting_ || !socket_.is_open() || queued_bytes_ > kMaxAnswerBacklog) return;
+  if (waiting_ || !socket_.is_open() || congested()) return;
   waiting_ = true;
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const asio::error_code& error) {
     self->waiting_ = false;
@@ -36,7 +37,7 @@ void Connection::wait_readable() {
 
 void Connection::read() {
   auto keep = shared_from_this();
-  for (int round = 0; round < kReadsInARow; ++round) {
+  for (int round = 0; round < kReadsInARow && !congested(); ++round) {
     asio::error_code error;
     const size_t bytes = socket_.read_some(asio::buffer(scratch_), error);
     if (error == asio::error::would_block) break;
@@ -47,16 +48,36 @@ void Connection::read() {
     }
     if (error) return fail(errno_status(error.value(), "read"));
     heard_ = monotonic_now();
-    size_t used = 0;
-    while (used < bytes && !finishing_) {
-      used += decoder_.feed({scratch_.data() + used, bytes - used});
-      if (!decoder_.status().ok()) return fail(decoder_.status());
-      if (!decoder_.ready()) continue;
-      events_.on_frame(decoder_.take());
-      if (!socket_.is_open()) return;
-    }
-    if (bytes < scratch_.size() || queued_bytes_ > kMaxAnswerBacklog) break;
+    const size_t used = take_frames({scratch_.data(), bytes});
+    if (!socket_.is_open()) return;
+    held_.assign(scratch_.data() + used, scratch_.data() + bytes);
+    if (bytes < scratch_.size()) break;
   }
+  wait_readable();
+}
+
+size_t Connection::take_frames(std::span<const uint8_t> bytes) {
+  size_t used = 0;
+  while (used < bytes.size() && !congested()) {
+    if (finishing_) return bytes.size();
+    used += decoder_.feed(bytes.subspan(used));
+    if (!decoder_.status().ok()) {
+      fail(decoder_.status());
+      return used;
+    }
+    if (!decoder_.ready()) continue;
+    events_.on_frame(decoder_.take());
+    if (!socket_.is_open()) return used;
+  }
+  return used;
+}
+
+void Connection::go_on() {
+  if (congested()) return;
+  const std::vector<uint8_t> held = std::exchange(held_, {});
+  const size_t used = take_frames(held);
+  if (!socket_.is_open()) return;
+  held_.assign(held.begin() + static_cast<ptrdiff_t>(used), held.end());
   wait_readable();
 }
 
@@ -82,12 +103,15 @@ void Connection::write() {
     self->queued_bytes_ -= bytes;
     self->queue_.erase(self->queue_.begin(), self->queue_.begin() + static_cast<ptrdiff_t>(self->in_write_));
     self->in_write_ = 0;
-    if (!self->queue_.empty()) return self->write();
+    if (!self->queue_.empty()) {
+      self->write();
+      return self->go_on();
+    }
     if (self->finishing_) {
       asio::error_code ignored;
       self->socket_.shutdown(Socket::shutdown_send, ignored);
     }
-    self->wait_readable();
+    self->go_on();
   });
 }
 

@@ -2,16 +2,19 @@
 //
 // Connection: frames over a control connection whose hello is done, for whoever dialled and whoever accepted. Reads
 // into the loop's shared scratch buffer, so that an idle connection holds no buffer. Stops reading while the other side
-// leaves more than kMaxAnswerBacklog bytes unread.
+// leaves too much unread, so that nobody makes us pile up answers.
 #pragma once
 
 #include <array>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "control/frame.h"
 #include "control/loop.h"
+#include "control/protocol.h"
 
 namespace tidewire::control {
 
@@ -25,7 +28,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void(const Status& why)> on_closed;
   };
 
-  Connection(Socket socket, Agreement agreement, uint32_t max_payload, ScratchBuffer& scratch);
+  struct Limits {
+    uint32_t max_payload;  // of a frame from the other side
+    size_t max_backlog;    // bytes that it may leave unread before it is read no further
+  };
+
+  Connection(Socket socket, Agreement agreement, Limits limits, ScratchBuffer& scratch);
   void start(Events events);
 
   void send(std::vector<uint8_t> frame);
@@ -43,14 +51,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   void wait_readable();
   void read();
+  // Hands out the frames in the bytes until the connection is congested; returns how many bytes that took.
+  size_t take_frames(std::span<const uint8_t> bytes);
+  // After a write: with what was left lying, then with what comes.
+  void go_on();
+  // The other side asks more than it reads.
+  bool congested() const { return queued_bytes_ > limits_.max_backlog; }
   void write();
   void fail(const Status& why);
 
   Socket socket_;
   const Agreement agreement_;
+  const Limits limits_;
   FrameDecoder decoder_;
   ScratchBuffer& scratch_;
   Events events_;
+  std::vector<uint8_t> held_;  // read, but not looked at while congested
   std::deque<std::vector<uint8_t>> queue_;
   size_t queued_bytes_ = 0;
   size_t in_write_ = 0;  // frames handed to the running write

@@ -20,7 +20,8 @@ Server::Server(asio::io_context& io, Handler& handler, const Settings& settings,
 void Server::add(Socket socket, const Agreement& agreement) {
   if (stopped_) return;
   tune_connection(socket.native_handle(), true);
-  auto connection = std::make_shared<Connection>(std::move(socket), agreement, kMaxRequestBytes, scratch_);
+  auto connection = std::make_shared<Connection>(std::move(socket), agreement,
+                                                 Connection::Limits{kMaxRequestBytes, kMaxAnswerBacklog}, scratch_);
   const Key key = connection.get();
   connections_[key] = connection;
   count();

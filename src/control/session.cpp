@@ -140,7 +140,8 @@ void Session::attempt_failed(const Status& status) {
 void Session::attached(const Agreement& agreement, Socket socket) {
   connecting_ = false;
   connected_at_ = last_used_ = monotonic_now();
-  connection_ = std::make_shared<Connection>(std::move(socket), agreement, kMaxFrameBytes, context_.scratch);
+  connection_ = std::make_shared<Connection>(std::move(socket), agreement, Connection::Limits{kMaxFrameBytes, SIZE_MAX},
+                                             context_.scratch);
   Connection* const raw = connection_.get();
   connection_->start({[weak = weak_from_this(), raw](Frame frame) {
                         auto self = weak.lock();

@@ -78,6 +78,7 @@ class Recorder : public Handler {
 
   PeerRecord local_record() override {
     std::lock_guard lock(mutex_);
+    ++records_told;
     return record;
   }
   Result<FirstRegion> first_region() override {
@@ -113,6 +114,7 @@ class Recorder : public Handler {
   }
 
   PeerRecord record;
+  int records_told = 0;
   Result<FirstRegion> region = Status(Code::kNotFound, "no region");
   Status notification_verdict;
   std::vector<Notification> notifications;

@@ -225,19 +225,25 @@ TEST(NodeHostile, WhoNeverReadsItsAnswersIsNotServedOn) {
   UniqueFd fd = connect_raw(node->port());
   Handshake handshake = Handshake::initiator(hello_of(make_instance_id()));
   ASSERT_TRUE(greet(fd.get(), handshake).ok());
-  // Requests for half a megabyte each, never read. If all were served, the node would hold gigabytes; as it stops
-  // reading, our own sending stops.
-  timeval limit{0, 300'000};
+  // Requests for half a megabyte each, never read. The node serves what fits its limit and the sockets' buffers, then
+  // stops reading, until our own sending stops.
+  timeval limit{0, 500'000};
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   std::vector<uint8_t> requests;
-  for (int i = 0; i < 1'000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     const auto request = encode_frame(FrameType::kRecordRequest, i, {});
     requests.insert(requests.end(), request.begin(), request.end());
   }
   bool stalled = false;
-  for (int i = 0; i < 2'000 && !stalled; ++i)
+  for (int i = 0; i < 200 && !stalled; ++i)
     stalled = send(fd.get(), requests.data(), requests.size(), MSG_NOSIGNAL) < static_cast<ssize_t>(requests.size());
   EXPECT_TRUE(stalled);
+  EXPECT_LT(node.recorder.locked([&] { return node.recorder.records_told; }), 100);
+
+  // Once it reads, it is served on.
+  const Frame first = read_frame(fd.get());
+  EXPECT_EQ(first.type, FrameType::kRecord);
+  for (uint64_t i = 1; i < 200; ++i) ASSERT_EQ(read_frame(fd.get()).request, i);
   EXPECT_TRUE(probe(peer, node.address()).ok());
 }
 
