@@ -13,8 +13,8 @@
 namespace tidewire::transport::shm {
 namespace {
 
-// Long enough for a caller that submits the next transfer at once, short enough to cost nothing.
-constexpr Nanos kSpin = 5 * kMicrosecond;
+// About one chunk: the other thread of a transfer finishes its last, and the next transfer comes. Sleeping and waking takes longer.
+constexpr Nanos kSpin = 20 * kMicrosecond;
 
 int64_t thread_count(int64_t wanted) {
   if (wanted > 0) return wanted;
