@@ -12,19 +12,23 @@
 namespace tidewire::transport::tcp {
 namespace {
 
-// Over loopback there is no latency to cover, and what fits the processor's caches moves faster: measured in
-// docs/decisions/tcp-data-path.md.
-constexpr int64_t kLoopbackBuffer = 512 << 10;
+// Over loopback there is no latency to cover, and what fits the processor's caches moves faster
+// (docs/decisions/tcp-data-path.md).
+constexpr int64_t kLoopbackBuffer = 256 << 10;
 
-void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); }
+void set_int(int fd, int level, int option, int value) {
+  setsockopt(fd, level, option, &value, sizeof(value));
+}
 
 // Both ends on this host.
 bool is_local(int fd) {
   const auto host_of = [](const sockaddr_storage& address) -> std::string {
     if (address.ss_family == AF_INET) {
-      return std::string(reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr), sizeof(in_addr));
+      return std::string(reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr),
+                         sizeof(in_addr));
     }
-    return std::string(reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr), sizeof(in6_addr));
+    return std::string(reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr),
+                       sizeof(in6_addr));
   };
   sockaddr_storage here{}, there{};
   socklen_t size = sizeof(here);
@@ -37,16 +41,23 @@ bool is_local(int fd) {
 }  // namespace
 
 void tune_socket(int fd, const Settings& settings, bool target) {
+  const bool local = is_local(fd);
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  // A control that paces (BBR) spends a fifth of the processor on timers that loopback does not need. Not every process
+  // may have cubic.
+  if (local && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) != 0) {
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+  }
   if (settings.socket_buffer > 0) {
-    const int64_t most = is_local(fd) ? kLoopbackBuffer : 256 << 20;
+    const int64_t most = local ? kLoopbackBuffer : 256 << 20;
     const int bytes = static_cast<int>(std::min(settings.socket_buffer, most));
     set_int(fd, SOL_SOCKET, SO_SNDBUF, bytes);
     set_int(fd, SOL_SOCKET, SO_RCVBUF, bytes);
   }
-  // The second line behind the lanes' own stall detection. It also ends a connection whose other side takes nothing for so long, which
-  // must be the deadlines' business first: hence not below the transfer timeout.
-  const Nanos patience = std::max(settings.transfer_timeout + settings.transfer_timeout / 4, 10 * settings.stall_timeout);
+  // The second line behind the lanes' own stall detection. It also ends a connection whose other side takes nothing for
+  // so long, which must be the deadlines' business first: hence not below the transfer timeout.
+  const Nanos patience =
+      std::max(settings.transfer_timeout + settings.transfer_timeout / 4, 10 * settings.stall_timeout);
   set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(std::min<Nanos>(patience / kMillisecond, 86'400'000)));
   if (target) {
     // An initiator's host that vanished while idle: nothing else would ever tell.
@@ -58,13 +69,14 @@ void tune_socket(int fd, const Settings& settings, bool target) {
 }
 
 bool link_progress(int fd, LinkProgress& progress) {
-  tcp_info info{};
+  tcp_info info{};  // an older kernel fills less of it
   socklen_t size = sizeof(info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
   progress.bytes_acked = info.tcpi_bytes_acked;
   progress.bytes_received = info.tcpi_bytes_received;
   progress.unacked_segments = info.tcpi_unacked;
   progress.unsent_bytes = info.tcpi_notsent_bytes;
+  progress.window_bytes = info.tcpi_snd_wnd;
   progress.rtt = static_cast<Nanos>(info.tcpi_rtt) * kMicrosecond;
   progress.rtt_variance = static_cast<Nanos>(info.tcpi_rttvar) * kMicrosecond;
   return true;

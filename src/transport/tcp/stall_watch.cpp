@@ -5,7 +5,9 @@
 
 namespace tidewire::transport::tcp {
 
-void StallWatch::restart(Nanos now) { moved_ = heard_ = now; }
+void StallWatch::restart(Nanos now) {
+  moved_ = heard_ = now;
+}
 
 StallWatch::Verdict StallWatch::check(const LinkProgress& progress, Nanos now) {
   if (progress.bytes_acked != acked_ || progress.bytes_received != received_) {
@@ -14,7 +16,10 @@ StallWatch::Verdict StallWatch::check(const LinkProgress& progress, Nanos now) {
     moved_ = heard_ = now;
     return Verdict::kFine;
   }
-  if (progress.unacked_segments == 0) {
+  // Bytes that wait although the window is open and nothing is on its way: the own interface refuses them (link down,
+  // no route). The kernel tries again without telling.
+  const bool refused = progress.unacked_segments == 0 && progress.unsent_bytes > 0 && progress.window_bytes > 0;
+  if (progress.unacked_segments == 0 && !refused) {
     moved_ = now;
     // Unsent bytes with nothing on its way: the window is closed, a ping would only queue behind them.
     if (progress.unsent_bytes == 0 && now - heard_ >= timeout_ / 2) {

@@ -17,11 +17,13 @@ std::vector<RailRecord> rails(std::initializer_list<const char*> addresses) {
 }
 
 TEST(RailPairs, RailsOfOneSubnetMeet) {
-  EXPECT_EQ(pair_rails(rails({"10.0.1.1:4", "10.0.2.1:4"}), rails({"10.0.2.9:7", "10.0.1.9:7"})), (Pairs{{0, 1}, {1, 0}}));
+  EXPECT_EQ(pair_rails(rails({"10.0.1.1:4", "10.0.2.1:4"}), rails({"10.0.2.9:7", "10.0.1.9:7"})),
+            (Pairs{{0, 1}, {1, 0}}));
 }
 
 TEST(RailPairs, ByIndexWhereAddressesDontDecide) {
-  EXPECT_EQ(pair_rails(rails({"10.0.0.1:4", "10.0.0.2:4"}), rails({"10.0.0.8:7", "10.0.0.9:7"})), (Pairs{{0, 0}, {1, 1}}));
+  EXPECT_EQ(pair_rails(rails({"10.0.0.1:4", "10.0.0.2:4"}), rails({"10.0.0.8:7", "10.0.0.9:7"})),
+            (Pairs{{0, 0}, {1, 1}}));
   const Pairs far = pair_rails(rails({"10.0.0.1:4", "10.0.1.1:4"}), rails({"192.168.0.8:7", "192.168.1.9:7"}));
   EXPECT_EQ(far, (Pairs{{0, 0}, {1, 1}}));
 }
@@ -93,6 +95,15 @@ TEST_F(StallWatchTest, LongRoundTripsStretchThePatience) {
 TEST_F(StallWatchTest, AClosedWindowIsLeftToTheDeadlines) {
   link_.unsent_bytes = 1 << 20;
   EXPECT_EQ(run(0, 60 * kSecond).first, StallWatch::Verdict::kFine);
+}
+
+// What the kernel says after the interface under a connection went down between two packets.
+TEST_F(StallWatchTest, BytesThatTheOwnInterfaceRefusesAreAStall) {
+  link_.unsent_bytes = 2 << 20;
+  link_.window_bytes = 8 << 20;
+  const auto [verdict, when] = run(0, 10 * kSecond);
+  EXPECT_EQ(verdict, StallWatch::Verdict::kDead);
+  EXPECT_LE(when, kTimeout + 200 * kMillisecond);
 }
 
 TEST_F(StallWatchTest, SilenceIsAskedAndADeadLinkThenShows) {
