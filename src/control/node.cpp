@@ -158,7 +158,7 @@ void NodeImpl::fetch_first_region(const std::string& address, Nanos deadline,
 }
 
 void NodeImpl::notify(const std::string& address, std::string name, std::string message, Nanos deadline,
-                      std::function<void(Status)> done) {
+                      std::function<void(Status)> done, const InstanceId& only) {
   Status invalid;
   if (message.size() > kMaxNotificationBytes)
     invalid = Status::error(Code::kInvalidArgument, "a notification of {} bytes: at most {} are allowed",
@@ -167,11 +167,11 @@ void NodeImpl::notify(const std::string& address, std::string name, std::string 
     invalid = Status::error(Code::kInvalidArgument, "a notification's name of {} bytes: at most {} are allowed",
                             name.size(), kMaxNotificationNameBytes);
   submit(
-      [this, address, invalid, deadline, done, name = std::move(name), message = std::move(message)]() mutable {
+      [this, address, invalid, deadline, done, only, name = std::move(name), message = std::move(message)]() mutable {
         if (!invalid.ok()) return done(invalid);
         Result<std::shared_ptr<Session>> peer = session(address);
         if (!peer.ok()) return done(peer.status());
-        (*peer)->notify(std::move(name), std::move(message), deadline, done);
+        (*peer)->notify(std::move(name), std::move(message), deadline, only, done);
       },
       done);
 }

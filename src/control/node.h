@@ -92,9 +92,10 @@ class Node {
   virtual void fetch_first_region(const std::string& address, Nanos deadline,
                                   std::function<void(Result<FirstRegion>)> done) = 0;
   // Exactly once at the peer, in the order of calls for one address; sent again over a new connection when the old one
-  // broke before the answer, unless the peer's instance changed (kPeerGone).
+  // broke before the answer, unless the peer's instance changed (kPeerGone). `only`: the instance that it is for, which
+  // has the data that it tells of; zero = whoever is there.
   virtual void notify(const std::string& address, std::string name, std::string message, Nanos deadline,
-                      std::function<void(Status)> done) = 0;
+                      std::function<void(Status)> done, const InstanceId& only = {}) = 0;
 
   // Opens a data connection from `local_address` (literal; empty = any) to `remote_address` ("ip:port") of the peer
   // instance `expected`. kPeerGone when another instance answers (`seen` tells which), kUnauthenticated, kProtocol.

@@ -37,7 +37,7 @@ class NodeImpl final : public Node {
   void fetch_first_region(const std::string& address, Nanos deadline,
                           std::function<void(Result<FirstRegion>)> done) override;
   void notify(const std::string& address, std::string name, std::string message, Nanos deadline,
-              std::function<void(Status)> done) override;
+              std::function<void(Status)> done, const InstanceId& only) override;
   void dial_data(const std::string& local_address, const std::string& remote_address, const InstanceId& expected,
                  uint64_t channel, Nanos deadline, std::function<void(DataConnection)> done) override;
   void run_at(Nanos when, std::function<void()> task) override;

@@ -5,7 +5,9 @@
 
 namespace tidewire::control {
 
-Status NotifyOutbox::enqueue(std::string name, std::string message, Nanos deadline, Done done) {
+Status NotifyOutbox::enqueue(std::string name, std::string message, Nanos deadline, Done done, const InstanceId& only) {
+  if (connected_ && only != InstanceId{} && only != instance_)
+    return Status(Code::kPeerGone, "the peer was started again before the notification of its data could be sent");
   const size_t bytes = name.size() + message.size();
   if (queued_bytes_ + bytes > kMaxQueuedBytes)
     return Status::error(Code::kNoResources, "{} MiB of notifications are waiting for this peer: wait for some first",
@@ -15,6 +17,7 @@ Status NotifyOutbox::enqueue(std::string name, std::string message, Nanos deadli
   entry.message = {stream_, 0, std::move(name), std::move(message)};
   entry.deadline = deadline;
   entry.done = std::move(done);
+  entry.only = only;
   entries_.push_back(std::move(entry));
   return Status();
 }
@@ -35,12 +38,16 @@ std::vector<NotifyOutbox::Settled> NotifyOutbox::settle_if(Predicate predicate,
 }
 
 std::vector<NotifyOutbox::Settled> NotifyOutbox::connected(const InstanceId& instance) {
-  auto settled =
-      settle_if([&](const Entry& entry) { return entry.message.sequence != 0 && entry.sent_to != instance; },
-                [](const Entry&) {
-                  return Status(Code::kPeerGone,
-                                "the peer was started again before it answered the notification; it may have arrived");
-                });
+  auto settled = settle_if(
+      [&](const Entry& entry) {
+        return (entry.message.sequence != 0 && entry.sent_to != instance) ||
+               (entry.only != InstanceId{} && entry.only != instance);
+      },
+      [](const Entry& entry) {
+        return entry.message.sequence != 0
+                   ? Status(Code::kPeerGone, "the peer was started again before it answered the notification; it may have arrived")
+                   : Status(Code::kPeerGone, "the peer was started again before the notification of its data could be sent");
+      });
   connected_ = true;
   instance_ = instance;
   for (Entry& entry : entries_) entry.on_wire = false;

@@ -35,10 +35,11 @@ class NotifyOutbox {
 
   explicit NotifyOutbox(uint64_t stream) : stream_(stream) {}
 
-  // kNoResources when kMaxQueuedBytes are waiting.
-  Status enqueue(std::string name, std::string message, Nanos deadline, Done done);
+  // kNoResources when kMaxQueuedBytes are waiting. `only`: the instance that it is for (it has the data that the message
+  // tells of), zero = whoever is there; kPeerGone when another one is connected.
+  Status enqueue(std::string name, std::string message, Nanos deadline, Done done, const InstanceId& only = {});
   // A connection to `instance` is up: everything unanswered is to be sent again on it. Returns what can't be: it was
-  // sent to another instance, which may have delivered it.
+  // sent to, or is for, another instance, which may have delivered it.
   std::vector<Settled> connected(const InstanceId& instance);
   void disconnected() { connected_ = false; }
   // The next message to send, or null: none, not connected, or the window is full. Counts it as sent.
@@ -63,6 +64,7 @@ class NotifyOutbox {
     bool on_wire = false;  // on the present connection,
     Nanos sent_at = 0;     // since then
     InstanceId sent_to{};
+    InstanceId only{};
   };
   template <typename Predicate>
   std::vector<Settled> settle_if(Predicate predicate, const std::function<Status(const Entry&)>& status);

@@ -56,11 +56,11 @@ void Session::ask(FrameType type, FrameType answer, Nanos deadline, Answer done)
   }
 }
 
-void Session::notify(std::string name, std::string message, Nanos deadline, NotifyOutbox::Done done) {
+void Session::notify(std::string name, std::string message, Nanos deadline, const InstanceId& only, NotifyOutbox::Done done) {
   last_used_ = monotonic_now();
   if (deadline <= last_used_)
     return done(Status::error(Code::kTimeout, "{}: the deadline had passed already", address_));
-  const Status status = outbox_.enqueue(std::move(name), std::move(message), deadline, done);
+  const Status status = outbox_.enqueue(std::move(name), std::move(message), deadline, done, only);
   if (!status.ok()) return done(status.with_context(address_));
   arm_outbox_timer(deadline);
   if (connection_) {

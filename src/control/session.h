@@ -40,7 +40,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Sends an empty request of this type; `done` gets the frame of type `answer`, or why there is none.
   void ask(FrameType request, FrameType answer, Nanos deadline, Answer done);
-  void notify(std::string name, std::string message, Nanos deadline, NotifyOutbox::Done done);
+  void notify(std::string name, std::string message, Nanos deadline, const InstanceId& only, NotifyOutbox::Done done);
 
   // Everything pending gets `why`; a connection says goodbye and waits for the other side (bounded by close()).
   void stop(const Status& why);

@@ -224,8 +224,13 @@ BatchPtr Engine::start_batch(std::vector<Batch::Part> parts, std::vector<std::pa
     const std::shared_ptr<Engine> self = engine.lock();
     if (self) self->account(*batch);
     if (!options.notify || !self || !batch->data_completed()) return batch->finish({});
-    self->node_->notify(notify_peer->address(), options.notify_name, options.notify_message, notify_deadline,
-                        [batch](Status status) { batch->finish(status.ok() ? status : status.with_context("notification")); });
+    // An instance that came since does not have the data: it must not be told of them.
+    InstanceId holder{};
+    for (const Batch::Part& part : batch->parts())
+      if (part.peer == notify_peer) holder = part.job->instance;
+    self->node_->notify(
+        notify_peer->address(), options.notify_name, options.notify_message, notify_deadline,
+        [batch](Status status) { batch->finish(status.ok() ? status : status.with_context("notification")); }, holder);
   };
   const auto batch = std::make_shared<Batch>(std::move(parts), std::move(index), count, now, after);
   for (const Batch::Part& part : batch->parts()) part.job->owner = batch;

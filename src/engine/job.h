@@ -78,7 +78,8 @@ struct Job {
   uint32_t level = 0;           // index of the transport that carries it
   uint32_t unfit = 0;           // bit t: transport t can't carry it
   bool queued = false;
-  bool posted = false;          // some bytes were posted to the peer's present instance
+  bool posted = false;          // some bytes were posted to the peer's present instance,
+  InstanceId instance{};        // this one
   std::set<transport::ChannelId> victims;  // lost channels whose writes the target has not yet revoked
   Code stopping = Code::kOk;    // no new slices; why
   Nanos stop_at = kNever;       // when channels that still carry it are cut

@@ -4,8 +4,22 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <utility>
+#include <cerrno>
+#include <cstring>
 
 namespace tidewire::engine {
+namespace {
+
+// Whether the peer's host itself said that nobody listens. kUnreachable may also be a missing route or a name that does not resolve now, which says nothing
+// about the process; a Status keeps no error number, but its text ends with the system's.
+bool refused(const Status& status) {
+  if (status.code() != Code::kUnreachable) return false;
+  char buffer[128];
+  return status.message().find(strerror_r(ECONNREFUSED, buffer, sizeof buffer)) != std::string::npos;
+}
+
+}  // namespace
 
 Session::Session(SessionOptions options, std::vector<TransportTraits> transports, ChannelId first_channel)
     : options_(std::move(options)), next_slice_((first_channel >> 32 << 40) + 1), next_channel_(first_channel) {
@@ -30,9 +44,22 @@ void Session::want_contact(Nanos now, Actions& actions) {
   fetch(now, actions);
 }
 
+void Session::found_alive(Nanos now, Actions& actions) {
+  // Whoever was told of the answer may submit at once: that waits for the record instead of failing with the back-off.
+  if (state_ == State::kBackoff && !stopped_) {
+    state_ = State::kIdle;
+    next_probe_ = kNever;
+    answered_ = fetching_;
+  }
+  want_contact(now, actions);
+}
+
 void Session::record_fetched(const Result<PeerRecord>& record, Nanos now, Actions& actions) {
   fetching_ = false;
+  const bool answered = std::exchange(answered_, false);
   if (stopped_) return;
+  // This fetch began before the peer was found alive; ask again before giving it up.
+  if (!record.ok() && answered) return fetch(now, actions);
   if (record.ok()) {
     last_contact_ = now;
     next_probe_ = kNever;
@@ -56,7 +83,8 @@ void Session::record_fetched(const Result<PeerRecord>& record, Nanos now, Action
   }
   last_error_ = record.status();
   const Code code = record.status().code();
-  const bool silent = code == Code::kTimeout || code == Code::kNoResources || code == Code::kPeerGone;
+  const bool silent = code == Code::kTimeout || code == Code::kNoResources || code == Code::kPeerGone ||
+                      (code == Code::kUnreachable && !refused(record.status()));
   // A peer that was in contact gets the patience of several connect timeouts when it is merely silent (as long as a further attempt fits), and all patience
   // while a channel is up: the control plane has one path only, and the channel notices for itself when it stalls. What the peer refuses is final.
   const Nanos pause = options_.connect_timeout / 4;
@@ -64,6 +92,11 @@ void Session::record_fetched(const Result<PeerRecord>& record, Nanos now, Action
                        (any_up() || now + pause + options_.connect_timeout <= last_contact_ + kPatience * options_.connect_timeout);
   if (patient) {
     next_check_ = now + pause;
+    return;
+  }
+  // Nobody waits, and one silence proves nothing: the next request asks again.
+  if (silent && jobs_.empty() && state_ != State::kBackoff && last_contact_ != 0 && now < last_contact_ + kPatience * options_.connect_timeout) {
+    state_ = State::kIdle;
     return;
   }
   peer_failed(record.status(), now, actions);
@@ -80,7 +113,7 @@ void Session::peer_failed(const Status& why, Nanos now, Actions& actions) {
   state_ = wanted ? State::kBackoff : State::kIdle;
   next_probe_ = wanted ? now + options_.probe_interval : kNever;
   // A refused connection means that no process of the old instance is left that could place late bytes.
-  const bool instance_gone = why.code() == Code::kUnreachable;
+  const bool instance_gone = refused(why);
   if (instance_gone) drop_victims(actions);
   close_all(why, instance_gone, actions);
   stop_all(why.code() == Code::kTimeout ? Code::kUnreachable : why.code(), why, /*posted_only=*/false, now, actions);
@@ -157,7 +190,11 @@ void Session::tick(Nanos now, Actions& actions) {
   }
   if (now >= next_check_) {
     next_check_ = kNever;
-    if (!jobs_.empty() && !any_up()) fetch(now, actions);
+    if (jobs_.empty()) {
+      if (state_ == State::kFetching && !fetching_) state_ = State::kIdle;
+    } else if (!any_up()) {
+      fetch(now, actions);
+    }
   }
   dispatch(now, actions);
 }

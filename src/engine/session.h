@@ -11,8 +11,8 @@
 //    peer than the one that got its first bytes.
 //  - A peer that refuses fails its jobs at once, a silent one within the connect timeout (or, once it was in contact, within five of them); after that it is in
 //    back-off: new jobs fail at once while probes look for its return.
-// What it wants of the driver: record_fetched(kUnreachable) only when the peer's host refused the connection, so that no process of the old instance is left
-// there. No route, no answer, a connection that broke: kTimeout or kPeerGone.
+// A refusal is a kUnreachable with the system's text of ECONNREFUSED: then no process of the old instance is left. No route, no name, no answer or a broken
+// connection is silence.
 #pragma once
 
 #include <functional>
@@ -84,6 +84,8 @@ class Session {
   void cancel(const JobPtr& job, Nanos now, Actions& actions);
   // Asks for contact without a job, in back-off too: the driver learns of the outcome through state().
   void want_contact(Nanos now, Actions& actions);
+  // The peer answered a probe from outside: ends its back-off and fetches its record.
+  void found_alive(Nanos now, Actions& actions);
   void record_fetched(const Result<PeerRecord>& record, Nanos now, Actions& actions);
   void channel_up(ChannelId channel, Nanos now, Actions& actions);
   void channel_down(ChannelId channel, const Status& why, const InstanceId& seen, Nanos now, Actions& actions);
@@ -198,6 +200,7 @@ class Session {
   std::vector<TransportState> transports_;
   State state_ = State::kIdle;
   bool fetching_ = false;
+  bool answered_ = false;  // found alive while an older fetch was under way
   bool stopped_ = false;
   std::optional<PeerRecord> record_;
   Status last_error_;

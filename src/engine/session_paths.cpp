@@ -127,6 +127,7 @@ void Session::post_next(uint32_t t, ChannelId id, Channel& channel, Nanos now, A
   slice->posted = now;
   if (!job->posted) {
     job->posted = true;
+    job->instance = channel.instance;
     job->first_post = now;
     for (uint64_t i = 0; i < job->count; ++i) {
       uint8_t waiting = TW_STATE_WAITING;

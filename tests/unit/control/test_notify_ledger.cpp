@@ -69,6 +69,21 @@ TEST(NotifyOutbox, WhatWasSentToAnotherInstanceIsGoneAndTheRestGoesOn) {
   EXPECT_TRUE(outcomes.by_message["waiting"].ok());
 }
 
+// Found by the simulator (seed 586): a notification of data that the instance before has.
+TEST(NotifyOutbox, WhatIsForOneInstanceGoesToNoOther) {
+  NotifyOutbox outbox(1);
+  Outcomes outcomes;
+  ASSERT_TRUE(outbox.enqueue("n", "for 1", 100, outcomes.done("for 1"), id(1)).ok());
+  ASSERT_TRUE(outbox.enqueue("n", "for any", 100, outcomes.done("for any")).ok());
+  settle(outbox.connected(id(2)));
+  EXPECT_EQ(outcomes.by_message["for 1"].code(), Code::kPeerGone);
+  EXPECT_EQ(outbox.next(0)->message, "for any");
+  EXPECT_EQ(outbox.enqueue("n", "late", 100, outcomes.done("late"), id(1)).code(), Code::kPeerGone);
+  ASSERT_TRUE(outbox.enqueue("n", "for 2", 100, outcomes.done("for 2"), id(2)).ok());
+  EXPECT_EQ(outbox.next(0)->message, "for 2");
+  settle(outbox.fail_all(Status(Code::kClosed, "end")));
+}
+
 TEST(NotifyOutbox, DeadlinesAreIndependent) {
   NotifyOutbox outbox(1);
   Outcomes outcomes;

@@ -99,6 +99,56 @@ TEST(SessionContact, ABrokenControlConnectionAloneFailsNothing) {
   EXPECT_EQ(state_of(job, 0), TW_STATE_COMPLETED);
 }
 
+// Found by the simulator (seed 712): nobody asked any more, and new jobs waited for an answer to no question.
+TEST(SessionContact, AJobAfterAnotherThatEndedInTheSilenceAsksAgain) {
+  Harness h;
+  const JobPtr job = h.start(make_job(1, 100, h.now, h.now + 30 * kSecond));
+  h.complete_all();
+  h.peer_closed(1);
+  const JobPtr next = make_job(1, 100, h.now, h.now + 100 * kMillisecond);
+  h.submit(next);
+  h.fetched(no_route());
+  h.advance(kSecond);
+  ASSERT_TRUE(h.is_finished(next));
+  const int fetches = h.fetches;
+  const JobPtr last = make_job(1, 100, h.now, h.now + 30 * kSecond);
+  h.submit(last);
+  EXPECT_EQ(h.fetches, fetches + 1);
+  h.fetched(Harness::record(1, 1));
+  h.complete_all();
+  EXPECT_EQ(state_of(last, 0), TW_STATE_COMPLETED);
+}
+
+TEST(SessionContact, AFaultThatNobodyWaitedForStartsNoBackoff) {
+  Harness h;
+  h.start(make_job(1, 100, h.now, h.now + 30 * kSecond));
+  h.peer_closed(1);
+  h.complete_all();
+  ASSERT_EQ(h.session.jobs(), 0u);
+  h.fetched(reset());
+  EXPECT_EQ(h.session.state(), State::kIdle);
+}
+
+TEST(SessionContact, AMissingRouteIsSilenceForAPeerThatWasInContact) {
+  Harness h;
+  const JobPtr job = h.start(make_job(1, 100, h.now, h.now + 30 * kSecond));
+  h.down(h.take_post().channel, silent());
+  h.down(h.opened.back().channel, no_route());
+  ASSERT_EQ(h.fetches, 2);
+  h.fetched(no_route());
+  EXPECT_FALSE(h.is_finished(job)) << "the process may live, and its buffers may hold bytes";
+  h.advance(kSecond);
+  EXPECT_EQ(h.fetches, 3);
+}
+
+TEST(SessionContact, AMissingRouteFailsThePeerNeverSeenAtOnce) {
+  Harness h;
+  const JobPtr job = make_job(1, 100, h.now, h.now + 30 * kSecond);
+  h.submit(job);
+  h.fetched(no_route());
+  EXPECT_TRUE(h.is_finished(job));
+}
+
 TEST(SessionContact, APeerThatSpeaksAnotherProtocolFailsAtOnce) {
   for (Code code : {Code::kProtocol, Code::kUnauthenticated}) {
     Harness h;
@@ -179,6 +229,34 @@ TEST(SessionBackoff, AskingForContactProbesAtOnce) {
   h.fetched(refused());
   h.want_contact();
   EXPECT_EQ(h.fetches, 2);
+  h.fetched(Harness::record(1, 1));
+  EXPECT_EQ(h.session.state(), State::kReady);
+}
+
+TEST(SessionBackoff, EndsAtOnceWhenTheOwnerFoundThePeerAlive) {
+  Harness h;
+  h.want_contact();
+  h.fetched(refused());
+  h.found_alive();
+  const JobPtr job = make_job(1, 100, h.now, h.now + kSecond);
+  h.submit(job);
+  EXPECT_FALSE(h.is_finished(job)) << "it waits for the record";
+  EXPECT_EQ(h.fetches, 2);
+  h.fetched(refused());
+  EXPECT_EQ(code_of(job, 0), Code::kUnreachable);
+}
+
+TEST(SessionBackoff, AFetchFromBeforeThePeerWasFoundAliveDoesNotCount) {
+  Harness h;
+  h.want_contact();
+  h.fetched(refused());
+  h.want_contact();
+  h.found_alive();
+  const JobPtr job = make_job(1, 100, h.now, h.now + kSecond);
+  h.submit(job);
+  h.fetched(refused());
+  EXPECT_FALSE(h.is_finished(job));
+  EXPECT_EQ(h.fetches, 3);
   h.fetched(Harness::record(1, 1));
   EXPECT_EQ(h.session.state(), State::kReady);
 }

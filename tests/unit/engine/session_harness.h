@@ -33,7 +33,8 @@ inline JobPtr make_job(uint64_t count, uint64_t length, Nanos submitted, Nanos d
   return job;
 }
 
-inline Status refused() { return Status(Code::kUnreachable, "connection refused"); }
+inline Status refused() { return Status(Code::kUnreachable, "connect to 10.0.0.2:7000: Connection refused"); }
+inline Status no_route() { return Status(Code::kUnreachable, "connect to 10.0.0.2:7000: No route to host"); }
 inline Status silent() { return Status(Code::kTimeout, "no answer"); }
 inline Status reset() { return Status(Code::kPeerGone, "connection reset"); }
 
@@ -105,6 +106,7 @@ class Harness {
   void revoked(ChannelId victim) { session.revoked(victim, now, actions), sort(); }
   void peer_closed(uint8_t number) { session.peer_closed(instance(number), now, actions), sort(); }
   void want_contact() { session.want_contact(now, actions), sort(); }
+  void found_alive() { session.found_alive(now, actions), sort(); }
   void shut_down() { session.shut_down(Status(Code::kCanceled, "the engine closes"), now, actions), sort(); }
   void tick() { session.tick(now, actions), sort(); }
   void advance(Nanos by) { advance_to(now + by); }
