@@ -129,7 +129,7 @@ Status Peer::contact(Nanos until) {
 }
 
 void Peer::found_alive() {
-  handle([](Session& session, Nanos now, Actions& actions) { session.want_contact(now, actions); });
+  handle([](Session& session, Nanos now, Actions& actions) { session.found_alive(now, actions); });
 }
 
 void Peer::channel_up(ChannelId channel) {
