@@ -35,7 +35,8 @@ Result<Listening> listen_advertised(const std::vector<Endpoint>& addresses, uint
     listening.sockets.push_back({std::move(*fd), address.family(), 0});
   }
   if (!listening.sockets.empty()) return listening;
-  if (failed.code() != Code::kUnreachable) return failed;
+  // No translation leads from elsewhere to a loopback address.
+  if (failed.code() != Code::kUnreachable || addresses.front().loopback()) return failed;
   TW_ASSIGN_OR_RETURN(UniqueFd fd, open_listener(wildcard_endpoint(addresses.front().family(), port), shared_reuse));
   listening.port = local_endpoint(fd.get()).port();
   listening.rails.push_back(addresses.front());

@@ -16,6 +16,13 @@
 #include "control/address.h"
 
 namespace tidewire::control {
+namespace {
+
+void add_new(std::vector<Endpoint>& endpoints, const Endpoint& endpoint) {
+  if (std::find(endpoints.begin(), endpoints.end(), endpoint) == endpoints.end()) endpoints.push_back(endpoint);
+}
+
+}  // namespace
 
 Result<std::vector<Endpoint>> look_up(const std::string& host) {
   addrinfo hints{};
@@ -31,9 +38,15 @@ Result<std::vector<Endpoint>> look_up(const std::string& host) {
     Endpoint endpoint;
     std::memcpy(&endpoint.storage, entry->ai_addr, entry->ai_addrlen);
     endpoint.size = entry->ai_addrlen;
-    if (std::find(endpoints.begin(), endpoints.end(), endpoint) == endpoints.end()) endpoints.push_back(endpoint);
+    add_new(endpoints, endpoint);
   }
   freeaddrinfo(list);
+  // Many hosts files give the name one family only; it means both (RFC 6761), and only the other one may be up.
+  if (host == "localhost")
+    for (const char* literal : {"127.0.0.1", "::1"}) {
+      const Result<Endpoint> loopback = literal_endpoint(literal, 0);
+      if (loopback.ok()) add_new(endpoints, *loopback);
+    }
   if (endpoints.empty()) return Status::error(Code::kUnreachable, "the name '{}' has no IPv4 or IPv6 address", host);
   return endpoints;
 }

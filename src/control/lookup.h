@@ -12,8 +12,9 @@
 
 namespace tidewire::control {
 
-// In the order that the system prefers (RFC 6724), without duplicates and without a port. kUnreachable says what the
-// resolver says. May take as long as the resolver's configuration lets it.
+// In the order that the system prefers (RFC 6724), without duplicates and without a port. "localhost" is both loopback
+// addresses, whatever the hosts file says. kUnreachable says what the resolver says. May take as long as the resolver's
+// configuration lets it.
 Result<std::vector<Endpoint>> look_up(const std::string& host);
 
 // The same, but kTimeout after `timeout`: getaddrinfo() can't be interrupted, so it runs on a thread that is left
