@@ -10,10 +10,11 @@
 namespace tidewire::transport::tcp {
 namespace {
 
-// The thread's receive buffer: stays in its second-level cache, which is what makes copying small pieces through it cheap.
+// The thread's receive buffer: stays in its second-level cache, which is what makes copying small pieces through it
+// cheap.
 constexpr size_t kFrontBytes = 256 << 10;
-// How much is received in search of a header. Bytes of a large payload that land in the buffer are copied once more: hence little is read ahead
-// after a large frame.
+// How much is received in search of a header. Bytes of a large payload that land in the buffer are copied once more:
+// hence little is read ahead after a large frame.
 constexpr size_t kAheadBytes = 64 << 10;
 constexpr size_t kAheadAfterLarge = 512;
 constexpr uint64_t kLargePayload = 64 << 10;
@@ -65,12 +66,14 @@ FrameReceiver::Outcome FrameReceiver::run(int fd, uint64_t budget, bool& progres
     const uint8_t* at = front.bytes.get();
     why = parse(at, at + in_front);
     if (!why.ok()) return Outcome::kEnded;
+    client_.on_received();
     if (static_cast<size_t>(got) < asked) return Outcome::kDrained;
   }
   return Outcome::kBudget;
 }
 
-ssize_t FrameReceiver::receive(int fd, uint8_t* front, size_t front_size, size_t& in_front, size_t& asked, Status& why) {
+ssize_t FrameReceiver::receive(int fd, uint8_t* front, size_t front_size, size_t& in_front, size_t& asked,
+                               Status& why) {
   const size_t ahead = last_was_large_ ? kAheadAfterLarge : kAheadBytes;
   std::array<iovec, kMostVectors + 1> vectors;
   size_t used = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrameReceiver turns the bytes of a lane into frames and puts payloads where its client says: straight from the socket into memory for
-// large pieces, through a buffer of the thread for small pieces and for memory that the processor can't touch.
+// FrameReceiver turns the bytes of a lane into frames and puts payloads where its client says: straight from the socket
+// into memory for large pieces, through a buffer of the thread for small pieces and for memory that the processor can't
+// touch.
 #pragma once
 
 #include <array>
@@ -19,14 +20,16 @@ class FrameReceiver {
   class Client {
    public:
     virtual ~Client() = default;
-    // A verified header with its verified body, which stays valid until the frame ends. Where a payload follows, *sink is set to where
-    // it goes; left null it is thrown away. An error ends the lane.
+    // A verified header with its verified body, which stays valid until the frame ends. Where a payload follows, *sink
+    // is set to where it goes; left null it is thrown away. An error ends the lane.
     virtual Status on_frame(const wire::Header& header, const uint8_t* body, MemoryCursor** sink) = 0;
     // The payload has been taken from the socket. `placed` is an error when not all of it reached the sink.
     virtual Status on_payload_end(const Status& placed) = 0;
     // Bracket each touch of the sink's memory. False: it must not be touched, the lane is being cut.
     virtual bool begin_touch() { return true; }
     virtual void end_touch() {}
+    // What one receive call brought is parsed: a good moment to send answers.
+    virtual void on_received() {}
     // Asked between receive calls. True: stop for now, the client has enough to do.
     virtual bool paused() const { return false; }
   };

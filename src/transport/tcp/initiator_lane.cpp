@@ -68,7 +68,9 @@ void InitiatorLane::take_connection(Status status, UniqueFd socket, const Instan
   events_.on_channel_up(channel_);
 }
 
-void InitiatorLane::close(const Status& why) { fail(why); }
+void InitiatorLane::close(const Status& why) {
+  fail(why);
+}
 
 // Any thread. Later reasons lose against the first.
 void InitiatorLane::fail(const Status& why, const InstanceId& seen, bool only_idle) {
@@ -94,7 +96,8 @@ void InitiatorLane::finish() {
   UniqueFd fd;
   {
     std::lock_guard lock(mutex_);
-    // A role's holder asks again when it lets go: whoever takes a role after closing_ was set lets go without touching anything.
+    // A role's holder asks again when it lets go: whoever takes a role after closing_ was set lets go without touching
+    // anything.
     if (down_ || !closing_.load() || sender_ || receiver_.load()) return;
     down_ = true;
     up_ = false;

@@ -2,12 +2,13 @@
 //
 // InitiatorLane: the initiator's end of one data connection, one channel of the engine.
 //
-// Set-up and ending (initiator_lane.cpp) happen on the lane's I/O thread. The data path has two roles, each held by one thread at a time:
-// the sender (initiator_send.cpp: the posting thread when nothing is queued, otherwise the I/O thread) and the receiver
-// (initiator_receive.cpp: a waiter through drive(), otherwise the I/O thread). Local memory is touched inside a role only; the lane goes
-// down when both roles are free, which is what makes on_channel_down final.
+// Set-up and ending (initiator_lane.cpp) happen on the lane's I/O thread. The data path has two roles, each held by one
+// thread at a time: the sender (initiator_send.cpp: the posting thread when nothing is queued, otherwise the I/O
+// thread) and the receiver (initiator_receive.cpp: a waiter through drive(), otherwise the I/O thread). Local memory is
+// touched inside a role only; the lane goes down when both roles are free, which is what makes on_channel_down final.
 //
-// Promises: any thread; no lock is held during system calls that move bytes, nor when events are raised; events never from within open or close.
+// Promises: any thread; no lock is held during system calls that move bytes, nor when events are raised; events never
+// from within open or close.
 #pragma once
 
 #include <array>
@@ -30,11 +31,13 @@
 
 namespace tidewire::transport::tcp {
 
-class InitiatorLane : public IoHandler, public std::enable_shared_from_this<InitiatorLane>, private FrameReceiver::Client {
+class InitiatorLane : public IoHandler,
+                      public std::enable_shared_from_this<InitiatorLane>,
+                      private FrameReceiver::Client {
  public:
   // `forget` is called on the I/O thread just before on_channel_down.
-  InitiatorLane(ChannelId channel, std::string peer, const Settings& settings, Events& events, std::shared_ptr<IoThread> io,
-                std::function<void(ChannelId)> forget);
+  InitiatorLane(ChannelId channel, std::string peer, const Settings& settings, Events& events,
+                std::shared_ptr<IoThread> io, std::function<void(ChannelId)> forget);
 
   // Any thread. Without connected() before the deadline the lane goes down.
   void start(Nanos deadline);
@@ -52,8 +55,8 @@ class InitiatorLane : public IoHandler, public std::enable_shared_from_this<Init
  private:
   struct Awaiting {
     SlicePtr slice;
-    bool sending = true;     // the sender may still touch the slice's memory
-    bool answered = false;   // while sending: the sender reports `status` when it is through
+    bool sending = true;    // the sender may still touch the slice's memory
+    bool answered = false;  // while sending: the sender reports `status` when it is through
     Status status;
   };
   struct Done {
@@ -104,20 +107,20 @@ class InitiatorLane : public IoHandler, public std::enable_shared_from_this<Init
   const std::function<void(ChannelId)> forget_;
 
   mutable std::mutex mutex_;
-  UniqueFd fd_;                      // open from up to down
+  UniqueFd fd_;  // open from up to down
   bool up_ = false;
   bool down_ = false;
   bool connect_over_ = false;
   Nanos connect_deadline_ = 0;
-  Status why_;                       // why it is closing
+  Status why_;  // why it is closing
   InstanceId seen_{};
-  std::deque<SlicePtr> pending_;     // no byte sent
-  std::deque<Awaiting> awaiting_;    // in the order of sending, which is the order of the answers
-  size_t answered_ = 0;              // how many at its front are answered while still sending
-  std::vector<uint8_t> control_;     // frames without payload that wait
-  bool sender_ = false;              // the role is taken
-  bool blocked_ = false;             // the socket was full: the I/O thread goes on when it is writable
-  bool armed_ = true;                // the I/O thread hears of incoming bytes
+  std::deque<SlicePtr> pending_;   // no byte sent
+  std::deque<Awaiting> awaiting_;  // in the order of sending, which is the order of the answers
+  size_t answered_ = 0;            // how many at its front are answered while still sending
+  std::vector<uint8_t> control_;   // frames without payload that wait
+  bool sender_ = false;            // the role is taken
+  bool blocked_ = false;           // the socket was full: the I/O thread goes on when it is writable
+  bool armed_ = true;              // the I/O thread hears of incoming bytes
   uint32_t interest_ = 0;
 
   std::atomic<bool> closing_{false};

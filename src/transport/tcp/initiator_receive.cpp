@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The initiator's receiving half: answers and the payloads of reads. Who receives: the I/O thread, or a waiter through drive(). While
-// one waiter spins for the only slice in flight, the I/O thread does not hear of the lane's bytes (armed_ is false): waking it for bytes
-// that the waiter takes would cost more than the transfer. It hears of them again when a second slice is posted, when the waiter found nothing
-// for kDriveWindow, and at the latest a millisecond after the last drive().
+// The initiator's receiving half: answers and the payloads of reads. Who receives: the I/O thread, or a waiter through
+// drive(). While one waiter spins for the only slice in flight, the I/O thread does not hear of the lane's bytes
+// (armed_ is false): waking it for bytes that the waiter takes would cost more than the transfer. It hears of them
+// again when a second slice is posted, when the waiter found nothing for kDriveWindow, and at the latest a millisecond
+// after the last drive().
 #include "base/log.h"
 #include "transport/tcp/initiator_lane.h"
 
@@ -16,7 +17,9 @@ constexpr uint64_t kDriveBudget = 1 << 20;
 
 }  // namespace
 
-bool InitiatorLane::take_receiver() { return !receiver_.exchange(true); }
+bool InitiatorLane::take_receiver() {
+  return !receiver_.exchange(true);
+}
 
 void InitiatorLane::release_receiver() {
   receiver_.store(false);
@@ -40,7 +43,8 @@ bool InitiatorLane::drive() {
     fruitless_since_ = 0;
     last_drive_.store(now, std::memory_order_relaxed);
   } else {
-    if (fruitless_since_ == 0 || now - last_drive_.load(std::memory_order_relaxed) > kDriveWindow) fruitless_since_ = now;
+    if (fruitless_since_ == 0 || now - last_drive_.load(std::memory_order_relaxed) > kDriveWindow)
+      fruitless_since_ = now;
     if (now - fruitless_since_ < kDriveWindow) {
       last_drive_.store(now, std::memory_order_relaxed);
     } else {
@@ -66,7 +70,8 @@ bool InitiatorLane::receive_some(uint64_t budget) {
   const FrameReceiver::Outcome outcome = reader_.run(fd_.get(), budget, progress, why);
   if (progress) bytes_received_.fetch_add(reader_.received_bytes() - before, std::memory_order_relaxed);
   if (outcome == FrameReceiver::Outcome::kEnded) {
-    if (why.code() == Code::kProtocol) log::warn("tcp_malformed", "lane cut peer={} channel={} why={}", peer_, channel_, why.message());
+    if (why.code() == Code::kProtocol)
+      log::warn("tcp_malformed", "lane cut peer={} channel={} why={}", peer_, channel_, why.message());
     fail(why.with_context(peer_));
   }
   return progress;
@@ -86,7 +91,8 @@ Status InitiatorLane::on_frame(const wire::Header& header, const uint8_t* body, 
       }
       const SlicePtr& slice = awaiting_[answered_].slice;
       if (slice->opcode != Opcode::kRead || slice->bytes != header.payload_bytes || data_slice_ != nullptr) {
-        return Status::error(Code::kProtocol, "{} bytes of data for slice {}, which asked otherwise", header.payload_bytes, header.id);
+        return Status::error(Code::kProtocol, "{} bytes of data for slice {}, which asked otherwise",
+                             header.payload_bytes, header.id);
       }
       data_slice_ = slice;
       data_status_ = Status();
@@ -119,7 +125,8 @@ Status InitiatorLane::on_ack(const wire::Header& header, const uint8_t* text) {
     }
     Awaiting& entry = awaiting_[answered_];
     if (entry.slice->opcode == Opcode::kRead && status.ok()) {
-      if (data_slice_ != entry.slice) return Status::error(Code::kProtocol, "slice {} completed without its data", header.id);
+      if (data_slice_ != entry.slice)
+        return Status::error(Code::kProtocol, "slice {} completed without its data", header.id);
       status = std::move(data_status_);
     }
     if (entry.sending) {

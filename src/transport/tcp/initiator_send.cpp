@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The initiator's sending half. Small frames are encoded, several at a time, into the thread's stage and go with one call; a large one
-// becomes current_ and goes in bites, straight from memory.
+// The initiator's sending half. Small frames are encoded, several at a time, into the thread's stage and go with one
+// call; a large one becomes current_ and goes in bites, straight from memory.
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -24,16 +24,21 @@ static_assert(kMaxControl + kSmallFrame <= kStageBytes);
 }  // namespace
 
 size_t InitiatorLane::frame_bytes(const Slice& slice) const {
-  return wire::kHeaderBytes + slice.pieces.size() * wire::kPieceBytes + (slice.opcode == Opcode::kWrite ? slice.bytes : 0);
+  return wire::kHeaderBytes + slice.pieces.size() * wire::kPieceBytes +
+         (slice.opcode == Opcode::kWrite ? slice.bytes : 0);
 }
 
-bool InitiatorLane::batchable(const Slice& slice) const { return frame_bytes(slice) <= kSmallFrame; }
+bool InitiatorLane::batchable(const Slice& slice) const {
+  return frame_bytes(slice) <= kSmallFrame;
+}
 
 void InitiatorLane::post(SlicePtr slice) {
-  if (slice->pieces.empty() || slice->pieces.size() > wire::kMaxPieces || slice->bytes == 0 || slice->bytes > wire::kMaxPayload) {
-    events_.on_slice_done(channel_, slice,
-                          Status::error(Code::kInvalidArgument, "slice of {} bytes in {} pieces; at most {} bytes and {} pieces fit",
-                                        slice->bytes, slice->pieces.size(), wire::kMaxPayload, wire::kMaxPieces));
+  if (slice->pieces.empty() || slice->pieces.size() > wire::kMaxPieces || slice->bytes == 0 ||
+      slice->bytes > wire::kMaxPayload) {
+    events_.on_slice_done(
+        channel_, slice,
+        Status::error(Code::kInvalidArgument, "slice of {} bytes in {} pieces; at most {} bytes and {} pieces fit",
+                      slice->bytes, slice->pieces.size(), wire::kMaxPayload, wire::kMaxPieces));
     return;
   }
   const uint64_t budget = std::max<uint64_t>(slice->bytes, kPostBudget);
@@ -96,6 +101,7 @@ void InitiatorLane::run_sender(uint64_t budget) {
 // Chooses what to send next. False: nothing, and the role is free.
 bool InitiatorLane::next_work() {
   bool finish_now = false;
+  SlicePtr large;
   {
     std::lock_guard lock(mutex_);
     if (closing_.load()) {
@@ -117,14 +123,19 @@ bool InitiatorLane::next_work() {
       if (batch_count_ > 0 || !control_now_.empty()) return true;
       if (!pending_.empty()) {
         awaiting_.push_back(Awaiting{pending_.front()});
-        make_current(pending_.front());
+        large = std::move(pending_.front());
         pending_.pop_front();
-        return true;
+      } else {
+        sender_ = false;
+        blocked_ = false;
+        update_interest();
       }
-      sender_ = false;
-      blocked_ = false;
-      update_interest();
     }
+  }
+  if (large != nullptr) {
+    // Not under the lock: the table may be a megabyte.
+    make_current(large);
+    return true;
   }
   if (finish_now) request_finish();
   return false;
@@ -165,7 +176,9 @@ void InitiatorLane::make_current(const SlicePtr& slice) {
   encode_head(*slice, frame_.head);
   frame_.head_sent = 0;
   frame_.sent = 0;
-  frame_.payload = slice->opcode == Opcode::kWrite ? MemoryCursor(PieceView::of_slice(*slice), slice->hold, slice->bytes) : MemoryCursor();
+  frame_.payload = slice->opcode == Opcode::kWrite
+                       ? MemoryCursor(PieceView::of_slice(*slice), slice->hold, slice->bytes)
+                       : MemoryCursor();
 }
 
 bool InitiatorLane::send_current(uint64_t& sent) {
@@ -272,7 +285,8 @@ bool InitiatorLane::send_batch(uint64_t& sent) {
   return sent == size;
 }
 
-// The first `finished` slices that were being sent are sent: their answers may end them from now on, or have come already.
+// The first `finished` slices that were being sent are sent: their answers may end them from now on, or have come
+// already.
 void InitiatorLane::settle(size_t finished, std::vector<Done>& done) {
   std::lock_guard lock(mutex_);
   auto entry = awaiting_.begin();

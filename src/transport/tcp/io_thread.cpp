@@ -46,7 +46,9 @@ Result<std::shared_ptr<IoThread>> IoThread::start(int index) {
   return io;
 }
 
-IoThread::~IoThread() { stop(); }
+IoThread::~IoThread() {
+  stop();
+}
 
 void IoThread::run(std::function<void()> task) {
   {
@@ -158,7 +160,7 @@ void IoThread::tick(Token token, Nanos now) {
 
 int IoThread::timeout_ms() const {
   {
-    std::lock_guard lock(const_cast<std::mutex&>(mutex_));
+    std::lock_guard lock(mutex_);
     if (!tasks_.empty()) return 0;
   }
   if (timers_.empty()) return -1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IoThread: one epoll loop, named tw-tcp-N, on which lanes live. It sleeps without a timeout when no lane asked for a tick.
+// IoThread: one epoll loop, named tw-tcp-N, on which lanes live. It sleeps without a timeout when no lane asked for a
+// tick.
 #pragma once
 
 #include <atomic>
@@ -71,7 +72,7 @@ class IoThread {
   std::thread thread_;
   std::atomic<Token> next_token_{1};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::function<void()>> tasks_;
   bool stopping_ = false;
   std::atomic<bool> wake_pending_{false};

@@ -37,7 +37,8 @@ MemoryCursor::MemoryCursor(PieceView view, const RangeHold& hold, uint64_t bytes
   direct_ = bytes >= kDirectFrom * view.count && hold.all_host_accessible();
 }
 
-// Calls visit(region, address, length) -> Status for the parts of the next `bytes`, each in a pinned region, and moves on.
+// Calls visit(region, address, length) -> Status for the parts of the next `bytes`, each in a pinned region, and moves
+// on.
 template <typename Visit>
 Status MemoryCursor::walk(uint64_t bytes, PinSet& pins, Visit&& visit) {
   Region* region = nullptr;

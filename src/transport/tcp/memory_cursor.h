@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MemoryCursor walks the pieces of a frame through registered memory: as I/O vectors for memory that the processor can touch, or by
-// copies through a staging buffer for small pieces and for other kinds of memory. Every touch happens under a RegionPin.
+// MemoryCursor walks the pieces of a frame through registered memory: as I/O vectors for memory that the processor can
+// touch, or by copies through a staging buffer for small pieces and for other kinds of memory. Every touch happens
+// under a RegionPin.
 #pragma once
 
 #include <sys/uio.h>
@@ -17,7 +18,8 @@
 
 namespace tidewire::transport::tcp {
 
-// A table of {address, length} that lies inside other records: neither the wire's table nor a slice's pieces need be copied.
+// A table of {address, length} that lies inside other records: neither the wire's table nor a slice's pieces need be
+// copied.
 struct PieceView {
   const uint8_t* base = nullptr;
   size_t count = 0;
@@ -29,8 +31,8 @@ struct PieceView {
 
   static PieceView of_table(const uint8_t* table, size_t count) { return {table, count, wire::kPieceBytes, 8}; }
   static PieceView of_slice(const Slice& slice) {
-    return {reinterpret_cast<const uint8_t*>(slice.pieces.data()) + offsetof(Piece, local), slice.pieces.size(), sizeof(Piece),
-            offsetof(Piece, length) - offsetof(Piece, local)};
+    return {reinterpret_cast<const uint8_t*>(slice.pieces.data()) + offsetof(Piece, local), slice.pieces.size(),
+            sizeof(Piece), offsetof(Piece, length) - offsetof(Piece, local)};
   }
 };
 
@@ -51,8 +53,8 @@ class PinSet {
 // Copyable position. View and hold must outlive it. One thread.
 class MemoryCursor {
  public:
-  // From this mean piece length on, pieces are given to the kernel as I/O vectors; smaller ones are cheaper to copy through a buffer that
-  // stays in the processor's cache (docs/decisions/tcp-data-path.md).
+  // From this mean piece length on, pieces are given to the kernel as I/O vectors; smaller ones are cheaper to copy
+  // through a buffer that stays in the processor's cache (docs/decisions/tcp-data-path.md).
   static constexpr uint64_t kDirectFrom = 2'048;
 
   MemoryCursor() = default;
@@ -67,7 +69,8 @@ class MemoryCursor {
     size_t vectors = 0;
     uint64_t bytes = 0;
   };
-  // Fills `out` from the position without moving it; the regions stay pinned in `pins`. kNotRegistered when a region was cut.
+  // Fills `out` from the position without moving it; the regions stay pinned in `pins`. kNotRegistered when a region
+  // was cut.
   Status map(iovec* out, size_t most_vectors, uint64_t most_bytes, PinSet& pins, Mapped& mapped) const;
   // Copies the next `bytes` (≤ remaining()) out of or into memory and moves on. kNotRegistered when a region was cut.
   Status gather(uint8_t* out, uint64_t bytes);

@@ -11,7 +11,8 @@
 namespace tidewire::transport::tcp {
 namespace {
 
-// One send call: large enough that the call itself costs nothing, small enough that a pinned region or a closing lane does not wait long.
+// One send call: large enough that the call itself costs nothing, small enough that a pinned region or a closing lane
+// does not wait long.
 constexpr uint64_t kSendChunk = 1 << 20;
 constexpr size_t kMostVectors = 1'024;  // UIO_MAXIOV
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OutFrame: a frame on its way out that the socket may take in many bites: a head (header and body), a payload in registered memory, a tail.
+// OutFrame: a frame on its way out that the socket may take in many bites: a head (header and body), a payload in
+// registered memory, a tail.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,14 @@ struct OutFrame {
 };
 
 enum class SendOutcome {
-  kMore,  // something was sent; call again
-  kFull,  // the socket takes no more for now
-  kCut,   // the payload's region was cut: `why`
-  kFailed // the connection is broken: `why`
+  kMore,   // something was sent; call again
+  kFull,   // the socket takes no more for now
+  kCut,    // the payload's region was cut: `why`
+  kFailed  // the connection is broken: `why`
 };
 
-// One send call on a frame that is not done(). `more`: further bytes follow at once. Memory is touched only inside. Any thread, one at a time.
+// One send call on a frame that is not done(). `more`: further bytes follow at once. Memory is touched only inside. Any
+// thread, one at a time.
 SendOutcome send_once(int fd, OutFrame& frame, bool more, uint64_t& sent, Status& why);
 
 // The calling thread's buffer for staged sends; kStageBytes long.

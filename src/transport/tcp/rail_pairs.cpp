@@ -39,7 +39,8 @@ std::optional<RailAddress> parse_rail_address(const std::string& text) {
   return std::nullopt;
 }
 
-std::vector<std::pair<uint32_t, uint32_t>> pair_rails(const std::vector<RailRecord>& local, const std::vector<RailRecord>& remote) {
+std::vector<std::pair<uint32_t, uint32_t>> pair_rails(const std::vector<RailRecord>& local,
+                                                      const std::vector<RailRecord>& remote) {
   struct Candidate {
     int prefix;
     uint32_t distance;  // of the positions among the tcp rails of each side
@@ -56,7 +57,8 @@ std::vector<std::pair<uint32_t, uint32_t>> pair_rails(const std::vector<RailReco
       if (remote[j].transport != "tcp") continue;
       const auto to = parse_rail_address(remote[j].address);
       if (from && to && from->v6 == to->v6) {
-        const auto distance = static_cast<uint32_t>(std::abs(static_cast<int>(local_position) - static_cast<int>(remote_position)));
+        const auto distance =
+            static_cast<uint32_t>(std::abs(static_cast<int>(local_position) - static_cast<int>(remote_position)));
         candidates.push_back({common_prefix(*from, *to), distance, i, j});
       }
       ++remote_position;

@@ -49,7 +49,8 @@ void TargetLane::answer_read(const wire::Header& header, const uint8_t* table) {
   data.slice = header.id;
   data.hold = std::move(hold);
   data.table.assign(table, table + header.body_bytes());
-  data.frame.payload = MemoryCursor(PieceView::of_table(data.table.data(), header.count), data.hold, header.payload_bytes);
+  data.frame.payload =
+      MemoryCursor(PieceView::of_table(data.table.data(), header.count), data.hold, header.payload_bytes);
   wire::Header head;
   head.type = wire::Type::kData;
   head.id = header.id;
@@ -60,8 +61,8 @@ void TargetLane::answer_read(const wire::Header& header, const uint8_t* table) {
   queued_bytes_ += data.table.size() + 2 * wire::kHeaderBytes;
 }
 
-// The read's region went away. Nothing sent yet: refused. Otherwise the promised bytes are filled up with zeros, and the ack says what
-// they are worth.
+// The read's region went away. Nothing sent yet: refused. Otherwise the promised bytes are filled up with zeros, and
+// the ack says what they are worth.
 void TargetLane::cut_data(Answer& data, const Status& why) {
   data.frame.tail.clear();
   if (data.frame.sent == 0) {
@@ -75,6 +76,9 @@ void TargetLane::cut_data(Answer& data, const Status& why) {
 }
 
 void TargetLane::flush() {
+  // What one call may send before other lanes of the thread have their turn.
+  constexpr uint64_t kSendBudget = 8 << 20;
+  uint64_t total = 0;
   blocked_ = false;
   while (!answers_.empty()) {
     Answer& front = answers_.front();
@@ -83,6 +87,7 @@ void TargetLane::flush() {
     const SendOutcome outcome =
         front.frame.done() ? SendOutcome::kMore : send_once(fd_.get(), front.frame, answers_.size() > 1, sent, why);
     bytes_out_.fetch_add(sent, std::memory_order_relaxed);
+    total += sent;
     if (outcome == SendOutcome::kFull) {
       blocked_ = true;
       break;
@@ -95,8 +100,13 @@ void TargetLane::flush() {
       queued_bytes_ = 0;
       break;
     }
-    if (!front.frame.done()) continue;
-    queued_bytes_ -= std::min(queued_bytes_, front.frame.head.size() + front.table.size() + (front.is_data ? wire::kHeaderBytes : 0));
+    if (!front.frame.done()) {
+      if (total < kSendBudget) continue;
+      blocked_ = true;
+      break;
+    }
+    queued_bytes_ -= std::min(queued_bytes_,
+                              front.frame.head.size() + front.table.size() + (front.is_data ? wire::kHeaderBytes : 0));
     if (answers_.size() == 1 && !front.is_data) {
       // Keep the buffer for the next acks.
       front.frame.head.clear();

@@ -21,7 +21,8 @@ constexpr uint64_t kReceiveBudget = 8 << 20;
 
 }  // namespace
 
-TargetLane::TargetLane(Identity identity, UniqueFd socket, RegionTable& regions, Owner& owner, std::shared_ptr<IoThread> io)
+TargetLane::TargetLane(Identity identity, UniqueFd socket, RegionTable& regions, Owner& owner,
+                       std::shared_ptr<IoThread> io)
     : identity_(std::move(identity)),
       regions_(regions),
       owner_(owner),
@@ -60,11 +61,11 @@ void TargetLane::end(Status why) {
     cut_ = true;
   }
   if (why.code() == Code::kProtocol) {
-    log::warn("tcp_malformed", "lane cut peer={} address={} channel={} why={}", identity_.initiator_name, remote_, identity_.channel,
-              why.message());
+    log::warn("tcp_malformed", "lane cut peer={} address={} channel={} why={}", identity_.initiator_name, remote_,
+              identity_.channel, why.message());
   } else {
-    log::debug("tcp_lane_end", "lane ended peer={} address={} channel={} why={}", identity_.initiator_name, remote_, identity_.channel,
-               why.message());
+    log::debug("tcp_lane_end", "lane ended peer={} address={} channel={} why={}", identity_.initiator_name, remote_,
+               identity_.channel, why.message());
   }
   const std::shared_ptr<TargetLane> alive = shared_from_this();
   io_->remove(token_, fd_.get());
@@ -87,7 +88,7 @@ void TargetLane::on_io(uint32_t epoll_events) {
       return;
     }
   }
-  if (!blocked_ || (epoll_events & EPOLLOUT)) flush();
+  if (epoll_events & EPOLLOUT) flush();
 }
 
 bool TargetLane::begin_touch() {
@@ -130,7 +131,8 @@ Status TargetLane::on_payload_end(const Status& placed) {
   // The bytes are visible before anybody can learn that they are there.
   std::atomic_thread_fence(std::memory_order_release);
   answer(wire::Type::kAck, write_.id, status);
-  // After a large payload nothing more to acknowledge is near: the answer goes at once. Small ones gather until the received bytes are used up.
+  // After a large payload nothing more to acknowledge is near: the answer goes at once. Small ones gather until the
+  // received bytes are used up.
   constexpr uint64_t kAckAtOnce = 64 << 10;
   if (write_.payload_bytes >= kAckAtOnce && !blocked_) flush();
   return {};

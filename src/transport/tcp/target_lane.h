@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TargetLane: the target's end of one data connection. It checks the ranges of each frame against the region table, places or sends the
-// bytes, and answers in the order of the requests: a slice is acknowledged after its last byte is in place.
+// TargetLane: the target's end of one data connection. It checks the ranges of each frame against the region table,
+// places or sends the bytes, and answers in the order of the requests: a slice is acknowledged after its last byte is
+// in place.
 //
 // Everything happens on the lane's I/O thread, except cut(): when that returns, nothing more of the lane is placed.
 #pragma once
@@ -65,6 +66,9 @@ class TargetLane : public IoHandler, public std::enable_shared_from_this<TargetL
   Status on_payload_end(const Status& placed) override;
   bool begin_touch() override;
   void end_touch() override { placement_.unlock(); }
+  void on_received() override {
+    if (!blocked_) flush();
+  }
   bool paused() const override { return overloaded(); }
 
   Status use_pieces(const wire::Header& header, const uint8_t* table, Access access, RangeHold& hold);
@@ -93,10 +97,10 @@ class TargetLane : public IoHandler, public std::enable_shared_from_this<TargetL
   std::mutex placement_;
   bool cut_ = false;
   Status cut_why_;
-  bool ended_ = false;       // under placement_: fd_ is closed
+  bool ended_ = false;  // under placement_: fd_ is closed
 
   FrameReceiver reader_;
-  wire::Header write_;       // the write whose payload is coming
+  wire::Header write_;  // the write whose payload is coming
   RangeHold write_hold_;
   MemoryCursor write_sink_;
   Status write_refused_;

@@ -14,7 +14,9 @@
 namespace tidewire::transport::tcp {
 namespace {
 
-unsigned processors() { return std::max(1u, std::thread::hardware_concurrency()); }
+unsigned processors() {
+  return std::max(1u, std::thread::hardware_concurrency());
+}
 
 size_t thread_count(const Settings& settings) {
   if (settings.io_threads > 0) return static_cast<size_t>(settings.io_threads);
@@ -23,10 +25,18 @@ size_t thread_count(const Settings& settings) {
 
 }  // namespace
 
-TcpTransport::TcpTransport(RegionTable& regions, const Settings& settings, Events& events, Dial dial, std::vector<RailRecord> rails)
-    : regions_(regions), settings_(settings), events_(events), dial_(std::move(dial)), rails_(std::move(rails)), targets_(regions) {}
+TcpTransport::TcpTransport(RegionTable& regions, const Settings& settings, Events& events, Dial dial,
+                           std::vector<RailRecord> rails)
+    : regions_(regions),
+      settings_(settings),
+      events_(events),
+      dial_(std::move(dial)),
+      rails_(std::move(rails)),
+      targets_(regions) {}
 
-TcpTransport::~TcpTransport() { stop(); }
+TcpTransport::~TcpTransport() {
+  stop();
+}
 
 Result<std::shared_ptr<IoThread>> TcpTransport::next_thread() {
   std::lock_guard lock(threads_mutex_);
@@ -43,7 +53,8 @@ Result<std::shared_ptr<IoThread>> TcpTransport::next_thread() {
   return threads_[index];
 }
 
-void TcpTransport::accept(UniqueFd socket, InstanceId initiator, std::string initiator_name, uint64_t channel, uint32_t rail) {
+void TcpTransport::accept(UniqueFd socket, InstanceId initiator, std::string initiator_name, uint64_t channel,
+                          uint32_t rail) {
   auto io = next_thread();
   if (!io.ok()) {
     log::warn("tcp_accept_failed", "data connection dropped peer={} why={}", initiator_name, io.status().message());
@@ -54,7 +65,8 @@ void TcpTransport::accept(UniqueFd socket, InstanceId initiator, std::string ini
 }
 
 bool TcpTransport::reaches(const PeerRecord& peer) const {
-  return std::any_of(peer.rails.begin(), peer.rails.end(), [](const RailRecord& rail) { return rail.transport == "tcp"; });
+  return std::any_of(peer.rails.begin(), peer.rails.end(),
+                     [](const RailRecord& rail) { return rail.transport == "tcp"; });
 }
 
 std::vector<std::pair<uint32_t, uint32_t>> TcpTransport::pair_rails(const PeerRecord& peer) const {
@@ -66,7 +78,8 @@ uint32_t TcpTransport::lanes_per_pair() const {
   return processors() <= 2 ? 1 : processors() <= 8 ? 2 : 4;
 }
 
-void TcpTransport::open(ChannelId channel, const PeerRecord& peer, uint32_t local_rail, uint32_t remote_rail, Nanos deadline) {
+void TcpTransport::open(ChannelId channel, const PeerRecord& peer, uint32_t local_rail, uint32_t remote_rail,
+                        Nanos deadline) {
   auto io = next_thread();
   if (!io.ok()) {
     // Without any thread there is none to report from but this one.
@@ -85,13 +98,17 @@ void TcpTransport::open(ChannelId channel, const PeerRecord& peer, uint32_t loca
   }
   lane->start(deadline);
   if (!known) {
-    lane->close(Status::error(Code::kInvalidArgument, "no rail {} here or no rail {} of {}", local_rail, remote_rail, peer.name));
+    lane->close(Status::error(Code::kInvalidArgument, "no rail {} here or no rail {} of {}", local_rail, remote_rail,
+                              peer.name));
     return;
   }
   const auto local = parse_rail_address(rails_[local_rail].address);
-  // The lane outlives its end when the answer comes late: the callback holds what it needs and nothing of the transport.
+  // The lane outlives its end when the answer comes late: the callback holds what it needs and nothing of the
+  // transport.
   dial_(local ? local->host : std::string(), remote, peer.instance, channel, deadline,
-        [lane](Status status, UniqueFd socket, InstanceId seen) { lane->connected(std::move(status), std::move(socket), seen); });
+        [lane](Status status, UniqueFd socket, InstanceId seen) {
+          lane->connected(std::move(status), std::move(socket), seen);
+        });
 }
 
 std::shared_ptr<InitiatorLane> TcpTransport::find(ChannelId channel) const {
@@ -129,7 +146,8 @@ void TcpTransport::stop() {
     threads = threads_;
   }
   targets_.stop();
-  // A lane ends on its thread once no role of it is held: after a system call at most. An open() that was under way may add one meanwhile.
+  // A lane ends on its thread once no role of it is held: after a system call at most. An open() that was under way may
+  // add one meanwhile.
   for (;;) {
     std::vector<std::shared_ptr<InitiatorLane>> lanes;
     {
@@ -157,8 +175,8 @@ std::string TcpTransport::describe() const {
     std::lock_guard lock(threads_mutex_);
     threads = threads_.size();
   }
-  return fmt::format(R"({{"transport": "tcp", "io_threads": {}, "lanes": [{}], "accepted": [{}]}})", threads, initiators,
-                     targets_.describe());
+  return fmt::format(R"({{"transport": "tcp", "io_threads": {}, "lanes": [{}], "accepted": [{}]}})", threads,
+                     initiators, targets_.describe());
 }
 
 }  // namespace tidewire::transport::tcp

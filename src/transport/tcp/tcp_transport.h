@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TcpTransport: moves slices over TCP connections (docs/protocol-tcp.md). The control plane connects and authenticates; it hands
-// connected sockets over through two seams: Dial for the lanes that this side opens, accept() for those that peers opened.
+// TcpTransport: moves slices over TCP connections (docs/protocol-tcp.md). The control plane connects and authenticates;
+// it hands connected sockets over through two seams: Dial for the lanes that this side opens, accept() for those that
+// peers opened.
 //
-// Promises: those of Transport. Bytes that a peer sends are verified before use; a malformed frame costs its connection and one log line.
+// Promises: those of Transport. Bytes that a peer sends are verified before use; a malformed frame costs its connection
+// and one log line.
 #pragma once
 
 #include <atomic>
@@ -26,20 +28,23 @@ namespace tidewire::transport::tcp {
 
 class InitiatorLane;
 
-// Connects from `local_address` (a literal without port; empty = any) to `remote_address` ("ip:port") and proves that instance `expected`
-// answers. Returns at once; `done` comes once, from any thread, at the latest at the deadline: the socket is connected and
-// non-blocking, `seen` is the instance that answered where one did.
-using Dial = std::function<void(const std::string& local_address, const std::string& remote_address, const InstanceId& expected,
-                                uint64_t channel, Nanos deadline, std::function<void(Status, UniqueFd, InstanceId seen)> done)>;
+// Connects from `local_address` (a literal without port; empty = any) to `remote_address` ("ip:port") and proves that
+// instance `expected` answers. Returns at once; `done` comes once, from any thread, at the latest at the deadline: the
+// socket is connected and non-blocking, `seen` is the instance that answered where one did.
+using Dial =
+    std::function<void(const std::string& local_address, const std::string& remote_address, const InstanceId& expected,
+                       uint64_t channel, Nanos deadline, std::function<void(Status, UniqueFd, InstanceId seen)> done)>;
 
 class TcpTransport : public Transport {
  public:
   // `rails` are the local rails, as in the own peer record. Starts no thread; those come with the first lane.
-  TcpTransport(RegionTable& regions, const Settings& settings, Events& events, Dial dial, std::vector<RailRecord> rails);
+  TcpTransport(RegionTable& regions, const Settings& settings, Events& events, Dial dial,
+               std::vector<RailRecord> rails);
   ~TcpTransport() override;
 
-  // A data connection of a peer, its hello done: connected, non-blocking, bytes after the hello unread. Any thread. Closed when the transport
-  // is stopped, the channel was revoked or the process is out of threads or descriptors; that is logged.
+  // A data connection of a peer, its hello done: connected, non-blocking, bytes after the hello unread. Any thread.
+  // Closed when the transport is stopped, the channel was revoked or the process is out of threads or descriptors; that
+  // is logged.
   void accept(UniqueFd socket, InstanceId initiator, std::string initiator_name, uint64_t channel, uint32_t rail);
 
   std::string_view name() const override { return "tcp"; }
@@ -49,7 +54,8 @@ class TcpTransport : public Transport {
   uint32_t lanes_per_pair() const override;
   bool needs_revocation() const override { return true; }
 
-  void open(ChannelId channel, const PeerRecord& peer, uint32_t local_rail, uint32_t remote_rail, Nanos deadline) override;
+  void open(ChannelId channel, const PeerRecord& peer, uint32_t local_rail, uint32_t remote_rail,
+            Nanos deadline) override;
   void post(ChannelId channel, SlicePtr slice) override;
   void close(ChannelId channel, const Status& why) override;
   void revoke(ChannelId via, ChannelId victim) override;

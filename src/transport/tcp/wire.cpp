@@ -21,7 +21,9 @@ bool known(uint8_t type) {
   return false;
 }
 
-uint32_t checksum(const uint8_t* bytes, size_t size) { return static_cast<uint32_t>(XXH3_64bits(bytes, size)); }
+uint32_t checksum(const uint8_t* bytes, size_t size) {
+  return static_cast<uint32_t>(XXH3_64bits(bytes, size));
+}
 
 }  // namespace
 
@@ -40,12 +42,15 @@ void encode(const Header& header, uint8_t* out) {
 
 Status decode(const uint8_t* bytes, Header& header) {
   if (load<uint32_t>(bytes) != kMagic) {
-    return Status::error(Code::kProtocol, "frame starts with {:#010x} instead of {:#010x}", load<uint32_t>(bytes), kMagic);
+    return Status::error(Code::kProtocol, "frame starts with {:#010x} instead of {:#010x}", load<uint32_t>(bytes),
+                         kMagic);
   }
-  if (load<uint32_t>(bytes + 36) != checksum(bytes, 36)) return Status(Code::kProtocol, "frame header has a wrong checksum");
+  if (load<uint32_t>(bytes + 36) != checksum(bytes, 36))
+    return Status(Code::kProtocol, "frame header has a wrong checksum");
   if (!known(bytes[4])) return Status::error(Code::kProtocol, "unknown frame type {}", bytes[4]);
   if (bytes[5] != 0 || load<uint16_t>(bytes + 6) != 0) {
-    return Status::error(Code::kProtocol, "frame type {} with unknown flags {:#x}", bytes[4], load<uint32_t>(bytes + 4) >> 8);
+    return Status::error(Code::kProtocol, "frame type {} with unknown flags {:#x}", bytes[4],
+                         load<uint32_t>(bytes + 4) >> 8);
   }
   header.type = static_cast<Type>(bytes[4]);
   header.count = load<uint32_t>(bytes + 8);
@@ -75,7 +80,9 @@ Status decode(const uint8_t* bytes, Header& header) {
   return {};
 }
 
-uint32_t body_checksum(const uint8_t* body, size_t bytes) { return bytes == 0 ? 0 : checksum(body, bytes); }
+uint32_t body_checksum(const uint8_t* body, size_t bytes) {
+  return bytes == 0 ? 0 : checksum(body, bytes);
+}
 
 Status verify_body(const Header& header, const uint8_t* body) {
   if (body_checksum(body, header.body_bytes()) != header.body_check) {

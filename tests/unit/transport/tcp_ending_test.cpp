@@ -26,7 +26,9 @@ __attribute__((no_sanitize("thread"))) uint8_t peek(const std::vector<uint8_t>& 
 class SlowLink {
  public:
   SlowLink(UniqueFd from, UniqueFd to, size_t chunk, std::chrono::microseconds pause)
-      : from_(std::move(from)), to_(std::move(to)), forward_([this, chunk, pause] { copy(from_.get(), to_.get(), chunk, pause); }),
+      : from_(std::move(from)),
+        to_(std::move(to)),
+        forward_([this, chunk, pause] { copy(from_.get(), to_.get(), chunk, pause); }),
         back_([this] { copy(to_.get(), from_.get(), 64 << 10, 0us); }) {}
   ~SlowLink() {
     shutdown(from_.get(), SHUT_RDWR);
@@ -111,8 +113,11 @@ TEST_F(TcpEnding, NothingIsReadFromTheSourceAfterDown) {
     std::fill(remote_.begin(), remote_.end(), 0x00);
     pair_->initiator.events.on_down = [&](ChannelId) { std::fill(local_.begin(), local_.end(), 0x99); };
     for (size_t i = 0; i < 6; ++i) {
-      pair_->initiator.transport->post(channel, pair_->slice(Opcode::kWrite, {{all().local + i * (4 << 20), all().remote + i * (4 << 20), 4 << 20}}));
-      if (i == static_cast<size_t>(round % 6)) pair_->initiator.transport->close(channel, Status(Code::kCanceled, "test"));
+      pair_->initiator.transport->post(
+          channel,
+          pair_->slice(Opcode::kWrite, {{all().local + i * (4 << 20), all().remote + i * (4 << 20), 4 << 20}}));
+      if (i == static_cast<size_t>(round % 6))
+        pair_->initiator.transport->close(channel, Status(Code::kCanceled, "test"));
     }
     EXPECT_EQ(pair_->initiator.events.wait_down(channel).code(), Code::kCanceled);
     // What is still on its way ends with the target's lane; a revocation over another lane awaits that.
@@ -151,7 +156,8 @@ TEST_F(TcpEnding, ARegionThatGoesAtTheTargetFailsTheWriteAndKeepsTheLane) {
   EXPECT_EQ(pair_->initiator.events.wait_done(id).code(), Code::kNotRegistered);
   EXPECT_TRUE(remote_ == after) << "bytes placed after the region was removed";
   ASSERT_TRUE(pair_->target.regions.add(address_of(remote_.data()), kSize, "cpu:0", Permission::kReadWrite).ok());
-  EXPECT_TRUE(pair_->transfer(channel, Opcode::kWrite, {{all().local, all().remote, 1000}}).ok()) << "the lane is still good";
+  EXPECT_TRUE(pair_->transfer(channel, Opcode::kWrite, {{all().local, all().remote, 1000}}).ok())
+      << "the lane is still good";
 }
 
 TEST_F(TcpEnding, ARegionThatGoesAtTheTargetFailsTheReadAndKeepsTheLane) {
@@ -214,7 +220,8 @@ TEST_F(TcpEnding, AStoppedTargetApplicationIsLeftToTheDeadlines) {
   pair_->initiator.transport->post(channel, pair_->slice(Opcode::kWrite, {all()}));  // more than the kernels buffer
   {
     std::unique_lock lock(pair_->initiator.events.mutex);
-    pair_->initiator.events.changed.wait_for(lock, 700ms, [&] { return pair_->initiator.events.down.count(channel) > 0; });
+    pair_->initiator.events.changed.wait_for(lock, 700ms,
+                                             [&] { return pair_->initiator.events.down.count(channel) > 0; });
     EXPECT_EQ(pair_->initiator.events.down.count(channel), 0u);
   }
   pair_->initiator.transport->close(channel, Status(Code::kTimeout, "deadline"));
@@ -227,7 +234,8 @@ TEST_F(TcpEnding, IdleLanesCloseButNotWorkingOnes) {
   make(settings);
   const ChannelId channel = open_slow(256 << 10, 10'000us);
   const Nanos begin = monotonic_now();
-  ASSERT_TRUE(pair_->transfer(channel, Opcode::kWrite, {all()}).ok()) << "took longer than idle_close and was not closed";
+  ASSERT_TRUE(pair_->transfer(channel, Opcode::kWrite, {all()}).ok())
+      << "took longer than idle_close and was not closed";
   EXPECT_GT(monotonic_now() - begin, settings.idle_close);
   EXPECT_EQ(pair_->initiator.events.wait_down(channel).code(), Code::kClosed);
 }
@@ -237,16 +245,15 @@ TEST_F(TcpEnding, AttemptsEndWithTheDialersStatusOrAtTheDeadline) {
   Recorder events;
   std::function<void(Status, UniqueFd, InstanceId)> late;
   {
-    TcpTransport transport(
-        regions, Settings{}, events,
-        [&](const std::string& local, const std::string& remote, const InstanceId&, uint64_t channel, Nanos,
-            std::function<void(Status, UniqueFd, InstanceId)> done) {
-          EXPECT_EQ(local, "127.0.0.1");
-          EXPECT_EQ(remote, "127.0.0.1:9");
-          if (channel == 1) done(Status(Code::kPeerGone, "restarted"), UniqueFd(), InstanceId{5});
-          if (channel == 2) late = done;
-        },
-        {{"tcp", "lo", "127.0.0.1:1", 0}});
+    TcpTransport transport(regions, Settings{}, events,
+                           [&](const std::string& local, const std::string& remote, const InstanceId&, uint64_t channel,
+                               Nanos, std::function<void(Status, UniqueFd, InstanceId)> done) {
+                             EXPECT_EQ(local, "127.0.0.1");
+                             EXPECT_EQ(remote, "127.0.0.1:9");
+                             if (channel == 1) done(Status(Code::kPeerGone, "restarted"), UniqueFd(), InstanceId{5});
+                             if (channel == 2) late = done;
+                           },
+                           {{"tcp", "lo", "127.0.0.1:1", 0}});
     PeerRecord record;
     record.rails = {{"tcp", "lo", "127.0.0.1:9", 0}};
     transport.open(1, record, 0, 0, monotonic_now() + 10 * kSecond);
@@ -273,7 +280,8 @@ TEST_F(TcpEnding, DescriptorsAndThreadsComeBackToTheirLevel) {
     make();
     std::vector<ChannelId> channels;
     for (int i = 0; i < 20; ++i) channels.push_back(pair_->open());
-    for (const ChannelId channel : channels) pair_->initiator.transport->post(channel, pair_->slice(Opcode::kWrite, {all()}));
+    for (const ChannelId channel : channels)
+      pair_->initiator.transport->post(channel, pair_->slice(Opcode::kWrite, {all()}));
     for (size_t i = 0; i < channels.size(); i += 2) pair_->initiator.transport->close(channels[i], Status());
     if (round % 2) pair_->target.transport->stop();
     pair_->initiator.transport->stop();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Foreign bytes: whatever a peer sends, the process lives, nothing outside the permitted is touched, and other lanes go on.
+// Foreign bytes: whatever a peer sends, the process lives, nothing outside the permitted is touched, and other lanes go
+// on.
 #include <random>
 
 #include "base/log.h"
@@ -13,14 +14,17 @@ class TcpHostile : public testing::Test {
  protected:
   TcpHostile() : memory_(1 << 20, 0xEE), local_(pattern(1 << 20, 1)) {
     log::set_level(log::Level::kOff);  // thousands of cut lanes
-    EXPECT_TRUE(pair_.target.regions.add(address_of(memory_.data()), memory_.size(), "cpu:0", Permission::kReadWrite).ok());
+    EXPECT_TRUE(
+        pair_.target.regions.add(address_of(memory_.data()), memory_.size(), "cpu:0", Permission::kReadWrite).ok());
     EXPECT_TRUE(pair_.initiator.regions.add(address_of(local_.data()), local_.size(), "cpu:0", Permission::kNone).ok());
     pristine_ = memory_;
   }
   ~TcpHostile() override { log::set_level(log::Level::kWarn); }
   void expect_healthy() {
     const ChannelId good = pair_.open();
-    EXPECT_TRUE(pair_.transfer(good, Opcode::kWrite, {{address_of(local_.data()), address_of(memory_.data()), local_.size()}}).ok());
+    EXPECT_TRUE(
+        pair_.transfer(good, Opcode::kWrite, {{address_of(local_.data()), address_of(memory_.data()), local_.size()}})
+            .ok());
     EXPECT_TRUE(memory_ == local_);
   }
   // A lane whose target is played by the test.
@@ -74,7 +78,8 @@ TEST_F(TcpHostile, FramesCutAnywhereLeaveNothingBehind) {
   // No region may stay in use by a frame that never ended.
   EXPECT_TRUE(pair_.target.regions.remove(address_of(memory_.data()), 10 * kSecond).ok());
   EXPECT_TRUE(std::all_of(memory_.begin() + 64, memory_.end(), [](uint8_t byte) { return byte == 0xEE; }));
-  EXPECT_TRUE(pair_.target.regions.add(address_of(memory_.data()), memory_.size(), "cpu:0", Permission::kReadWrite).ok());
+  EXPECT_TRUE(
+      pair_.target.regions.add(address_of(memory_.data()), memory_.size(), "cpu:0", Permission::kReadWrite).ok());
   expect_healthy();
 }
 
@@ -133,11 +138,11 @@ TEST_F(TcpHostile, ATargetThatAnswersNonsenseLosesTheLaneAndTouchesNothing) {
     return frame_of(header, {}, std::vector<uint8_t>(size, 0x33));
   };
   const std::vector<std::function<std::vector<uint8_t>(uint64_t)>> answers = {
-      [&](uint64_t id) { return ack(id + 1); },                       // of a slice that does not exist
-      [&](uint64_t id) { return ack(id); },                           // a read completed without its data
-      [&](uint64_t id) { return data(id, 999); },                     // fewer bytes
-      [&](uint64_t id) { return data(id, 1'001); },                   // more bytes
-      [&](uint64_t id) { return data(id + 7, 1'000); },               // for another slice
+      [&](uint64_t id) { return ack(id + 1); },          // of a slice that does not exist
+      [&](uint64_t id) { return ack(id); },              // a read completed without its data
+      [&](uint64_t id) { return data(id, 999); },        // fewer bytes
+      [&](uint64_t id) { return data(id, 1'001); },      // more bytes
+      [&](uint64_t id) { return data(id + 7, 1'000); },  // for another slice
       [&](uint64_t id) { return write_frame(id, address_of(local_.data()), std::vector<uint8_t>(100, 0x44)); },
       [&](uint64_t) { return simple_frame(wire::Type::kPing, 0); },
       [&](uint64_t) { return pattern(100, 3); },

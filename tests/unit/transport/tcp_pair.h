@@ -48,7 +48,9 @@ inline std::pair<UniqueFd, UniqueFd> connected_pair() {
 // Remembers what happened and lets a test wait for it.
 class Recorder : public Events {
  public:
-  void on_channel_up(ChannelId channel) override { note([&] { up[channel]++; }); }
+  void on_channel_up(ChannelId channel) override {
+    note([&] { up[channel]++; });
+  }
   void on_channel_down(ChannelId channel, const Status& why, const InstanceId& instance) override {
     if (on_down) on_down(channel);
     note([&] {
@@ -60,7 +62,9 @@ class Recorder : public Events {
     if (on_done) on_done(channel, slice, status);
     note([&] { done[slice->id].push_back(status); });
   }
-  void on_revoked(ChannelId victim) override { note([&] { revoked[victim]++; }); }
+  void on_revoked(ChannelId victim) override {
+    note([&] { revoked[victim]++; });
+  }
 
   // Whether `condition` (evaluated under the lock) came true before the hard stop.
   template <typename Condition>
@@ -186,6 +190,8 @@ inline std::vector<uint8_t> pattern(size_t size, uint64_t seed) {
   fill_pattern(bytes.data(), size, seed);
   return bytes;
 }
-inline uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+inline uint64_t address_of(const void* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
 
 }  // namespace tidewire::transport::tcp

@@ -10,7 +10,8 @@
 
 namespace tidewire::transport::tcp {
 
-inline std::vector<uint8_t> frame_of(wire::Header header, const std::vector<uint8_t>& body = {}, const std::vector<uint8_t>& payload = {}) {
+inline std::vector<uint8_t> frame_of(wire::Header header, const std::vector<uint8_t>& body = {},
+                                     const std::vector<uint8_t>& payload = {}) {
   header.body_check = wire::body_checksum(body.data(), body.size());
   std::vector<uint8_t> bytes(wire::kHeaderBytes);
   wire::encode(header, bytes.data());

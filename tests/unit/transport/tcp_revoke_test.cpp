@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// After the target confirmed a revocation, nothing of the victim is placed any more, whatever its connection still holds.
+// After the target confirmed a revocation, nothing of the victim is placed any more, whatever its connection still
+// holds.
 #include <random>
 
 #include "tcp_raw_peer.h"
@@ -21,7 +22,8 @@ class TcpRevoke : public testing::Test {
     return settings;
   }
   TcpRevoke() : pair_(settings()), memory_(8 << 20, 0xEE) {
-    EXPECT_TRUE(pair_.target.regions.add(address_of(memory_.data()), memory_.size(), "cpu:0", Permission::kReadWrite).ok());
+    EXPECT_TRUE(
+        pair_.target.regions.add(address_of(memory_.data()), memory_.size(), "cpu:0", Permission::kReadWrite).ok());
   }
   // Over `via`; false when the target closed it instead.
   bool revoke(RawPeer& via, uint64_t victim) {
@@ -58,7 +60,9 @@ TEST_F(TcpRevoke, FramesUnreadInTheSocketAreNotPlaced) {
     std::thread writer([&] {
       for (uint64_t id = 1; !done; ++id) {
         const size_t length = id % 3 == 0 ? 500'000 : 1 + id % 5'000;
-        if (!victim.send(write_frame(id, address_of(memory_.data()) + id % 1'000'000, std::vector<uint8_t>(length, id & 0xFF)))) break;
+        if (!victim.send(
+                write_frame(id, address_of(memory_.data()) + id % 1'000'000, std::vector<uint8_t>(length, id & 0xFF))))
+          break;
       }
     });
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 2'000));

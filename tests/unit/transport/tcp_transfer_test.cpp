@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a healthy lane promises: exact bytes for any size, shape and kind of memory, nothing beside them, refusals that write nothing.
+// What a healthy lane promises: exact bytes for any size, shape and kind of memory, nothing beside them, refusals that
+// write nothing.
 #include <random>
 
 #include "tcp_pair.h"
@@ -37,27 +38,37 @@ TEST_F(TcpTransfer, EverySizeArrivesExactlyAndNothingBesideIt) {
   allocate(9 << 20);
   std::vector<size_t> sizes;
   for (size_t size = 1; size <= 130; ++size) sizes.push_back(size);
-  for (const size_t middle : {511, 512, 1024, 2048, 4096, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20}) {
+  for (const size_t middle :
+       {511, 512, 1024, 2048, 4096, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20}) {
     for (const int delta : {-1, 0, 1}) sizes.push_back(middle + delta);
   }
   for (const size_t size : sizes) {
     const size_t shift = size % 8;  // misaligned on both sides, differently
     std::fill(remote_.begin(), remote_.end(), 0xEE);
     ASSERT_TRUE(pair_.transfer(channel_, Opcode::kWrite, {piece(kCanary + shift, kCanary + 3, size)}).ok());
-    ASSERT_TRUE(std::equal(local_.begin() + kCanary + shift, local_.begin() + kCanary + shift + size, remote_.begin() + kCanary + 3))
+    ASSERT_TRUE(std::equal(local_.begin() + kCanary + shift, local_.begin() + kCanary + shift + size,
+                           remote_.begin() + kCanary + 3))
         << "write of " << size;
-    ASSERT_TRUE(std::all_of(remote_.begin(), remote_.begin() + kCanary + 3, [](uint8_t byte) { return byte == 0xEE; })) << size;
-    ASSERT_TRUE(std::all_of(remote_.begin() + kCanary + 3 + size, remote_.end(), [](uint8_t byte) { return byte == 0xEE; })) << size;
+    ASSERT_TRUE(std::all_of(remote_.begin(), remote_.begin() + kCanary + 3, [](uint8_t byte) { return byte == 0xEE; }))
+        << size;
+    ASSERT_TRUE(std::all_of(remote_.begin() + kCanary + 3 + size, remote_.end(), [](uint8_t byte) {
+      return byte == 0xEE;
+    })) << size;
   }
   fill_pattern(remote_.data(), remote_.size(), 7);
   for (const size_t size : sizes) {
     const size_t shift = size % 8;
     std::fill(local_.begin(), local_.end(), 0xDD);
     ASSERT_TRUE(pair_.transfer(channel_, Opcode::kRead, {piece(kCanary + shift, kCanary + 5, size)}).ok());
-    ASSERT_TRUE(std::equal(local_.begin() + kCanary + shift, local_.begin() + kCanary + shift + size, remote_.begin() + kCanary + 5))
+    ASSERT_TRUE(std::equal(local_.begin() + kCanary + shift, local_.begin() + kCanary + shift + size,
+                           remote_.begin() + kCanary + 5))
         << "read of " << size;
-    ASSERT_TRUE(std::all_of(local_.begin(), local_.begin() + kCanary + shift, [](uint8_t byte) { return byte == 0xDD; })) << size;
-    ASSERT_TRUE(std::all_of(local_.begin() + kCanary + shift + size, local_.end(), [](uint8_t byte) { return byte == 0xDD; })) << size;
+    ASSERT_TRUE(std::all_of(local_.begin(), local_.begin() + kCanary + shift, [](uint8_t byte) {
+      return byte == 0xDD;
+    })) << size;
+    ASSERT_TRUE(std::all_of(local_.begin() + kCanary + shift + size, local_.end(), [](uint8_t byte) {
+      return byte == 0xDD;
+    })) << size;
   }
 }
 
@@ -100,13 +111,16 @@ TEST_F(TcpTransfer, SixtyFiveThousandPiecesInOneSlice) {
   }
   ASSERT_TRUE(pair_.transfer(channel_, Opcode::kWrite, pieces).ok());
   for (size_t i = 0; i < kPieces; ++i) {
-    ASSERT_EQ(std::memcmp(local_.data() + kCanary + i * kLength, remote_.data() + kCanary + (kPieces - 1 - i) * 2 * kLength, kLength), 0);
+    ASSERT_EQ(std::memcmp(local_.data() + kCanary + i * kLength,
+                          remote_.data() + kCanary + (kPieces - 1 - i) * 2 * kLength, kLength),
+              0);
     ASSERT_EQ(remote_[kCanary + i * 2 * kLength + kLength], 0xEE);
   }
   std::vector<uint8_t> before = local_;
   std::fill(local_.begin(), local_.end(), 0);
   ASSERT_TRUE(pair_.transfer(channel_, Opcode::kRead, pieces).ok());
-  EXPECT_TRUE(std::equal(local_.begin() + kCanary, local_.begin() + kCanary + kPieces * kLength, before.begin() + kCanary));
+  EXPECT_TRUE(
+      std::equal(local_.begin() + kCanary, local_.begin() + kCanary + kPieces * kLength, before.begin() + kCanary));
   pieces.push_back(pieces.back());
   EXPECT_EQ(pair_.transfer(channel_, Opcode::kWrite, pieces).code(), Code::kInvalidArgument);
 }
@@ -154,8 +168,10 @@ TEST_F(TcpTransfer, ReadsAndWritesMixedFromManyThreads) {
         // Waiters drive the lane, as the engine's do.
         for (int spin = 0; spin < 200; ++spin) pair_.initiator.transport->drive(channel_);
         if (!pair_.initiator.events.wait_done(id).ok()) failures++;
-        if (opcode == Opcode::kRead && std::memcmp(local_.data() + base, remote_before.data() + base, length) != 0) failures++;
-        if (opcode == Opcode::kWrite && std::memcmp(local_.data() + base, remote_.data() + base, length) != 0) failures++;
+        if (opcode == Opcode::kRead && std::memcmp(local_.data() + base, remote_before.data() + base, length) != 0)
+          failures++;
+        if (opcode == Opcode::kWrite && std::memcmp(local_.data() + base, remote_.data() + base, length) != 0)
+          failures++;
       }
     });
   }
@@ -200,8 +216,10 @@ TEST_F(TcpTransfer, RangesMayCrossAdjacentRegions) {
   remote_.assign(1 << 20, 0);
   for (size_t i = 0; i < 20; ++i) {  // more regions than are pinned at once
     const size_t begin = i * 50'000, length = i == 19 ? (1 << 20) - begin : 50'000;
-    ASSERT_TRUE(pair_.initiator.regions.add(address_of(local_.data()) + begin, length, "cpu:0", Permission::kNone).ok());
-    ASSERT_TRUE(pair_.target.regions.add(address_of(remote_.data()) + begin, length, "cpu:0", Permission::kReadWrite).ok());
+    ASSERT_TRUE(
+        pair_.initiator.regions.add(address_of(local_.data()) + begin, length, "cpu:0", Permission::kNone).ok());
+    ASSERT_TRUE(
+        pair_.target.regions.add(address_of(remote_.data()) + begin, length, "cpu:0", Permission::kReadWrite).ok());
   }
   ASSERT_TRUE(pair_.transfer(channel_, Opcode::kWrite, {piece(1, 1, (1 << 20) - 2)}).ok());
   EXPECT_TRUE(std::equal(local_.begin() + 1, local_.end() - 1, remote_.begin() + 1));
@@ -222,7 +240,8 @@ TEST_P(TcpTestDevice, BytesPassThroughTheDevicesOwnCopies) {
   };
   const uint64_t local = make(local_device, host_local), remote = make(remote_device, host_remote);
   ASSERT_TRUE(pair_.initiator.regions.add(local, kSize, local_device ? "testdev:0" : "cpu:0", Permission::kNone).ok());
-  ASSERT_TRUE(pair_.target.regions.add(remote, kSize, remote_device ? "testdev:0" : "cpu:0", Permission::kReadWrite).ok());
+  ASSERT_TRUE(
+      pair_.target.regions.add(remote, kSize, remote_device ? "testdev:0" : "cpu:0", Permission::kReadWrite).ok());
   const auto set = [](bool device, uint64_t address, const std::vector<uint8_t>& bytes) {
     if (!device) return static_cast<void>(std::memcpy(reinterpret_cast<void*>(address), bytes.data(), bytes.size()));
     ASSERT_TRUE(test_device().copy_from_host(address, bytes.data(), bytes.size()).ok());

@@ -58,7 +58,7 @@ TEST(TcpWire, LiesAreRefused) {
   EXPECT_TRUE(refused([](wire::Header& header) { header.payload_bytes = wire::kMaxPayload + 1; }));
   EXPECT_TRUE(refused([](wire::Header& header) { header.payload_bytes = UINT64_MAX; }));
   EXPECT_TRUE(refused([](wire::Header& header) { header.code = 1; }));
-  EXPECT_TRUE(refused([](wire::Header& header) { header.type = static_cast<wire::Type>(3); }));   // revoke with a body
+  EXPECT_TRUE(refused([](wire::Header& header) { header.type = static_cast<wire::Type>(3); }));  // revoke with a body
   EXPECT_TRUE(refused([](wire::Header& header) { header.type = static_cast<wire::Type>(99); }));
   EXPECT_TRUE(refused([](wire::Header& header) {
     header.type = wire::Type::kAck;
