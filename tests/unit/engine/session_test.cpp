@@ -267,6 +267,52 @@ TEST(SessionRetries, DoNotSpinOnAChannelThatSaysItIsNotUp) {
   EXPECT_NE(h.posts.front().channel, post.channel) << "its channel_down is under way: it must not be picked again";
 }
 
+TEST(SessionRetries, CutAChannelThatFailsTheSameBytesTwice) {
+  Harness h;
+  const JobPtr job = h.start(make_job(1, 100, h.now, h.now + kSecond), 2);
+  const Status fault(Code::kInternal, "a fault of the channel");
+  const PostSlice first = h.take_post();
+  h.done(first, fault);
+  const PostSlice second = h.take_post();
+  EXPECT_TRUE(h.closed.empty()) << "once may be chance";
+  h.done(second, fault);
+  ASSERT_EQ(h.closed.size(), 1u);
+  EXPECT_EQ(h.closed[0].channel, second.channel);
+  const PostSlice third = h.take_post();
+  EXPECT_NE(third.channel, second.channel);
+  h.done(third);
+  EXPECT_TRUE(h.is_finished(job));
+}
+
+TEST(SessionRetries, GiveUpBytesThatFailEverywhere) {
+  Harness h;
+  const JobPtr job = h.start(make_job(1, 100, h.now, h.now + 60 * kSecond), 2);
+  for (int i = 0; i < 40 && !h.is_finished(job); ++i) {
+    while (!h.posts.empty()) h.done(h.take_post(), Status(Code::kInternal, "a fault of the bytes"));
+    for (const CloseChannel& close : std::exchange(h.closed, {})) h.down(close.channel, close.why);
+    h.advance(kSecond);
+    for (const OpenChannel& open : std::exchange(h.opened, {})) h.up(open.channel);
+  }
+  ASSERT_TRUE(h.is_finished(job));
+  EXPECT_EQ(code_of(job, 0), Code::kInternal);
+}
+
+TEST(SessionRetries, ReopenAChannelThatWasClosedIdleWithoutDelay) {
+  Harness h;
+  h.start(make_job(1, 100, h.now, h.now + kSecond));
+  h.complete_all();
+  for (int i = 0; i < 3; ++i) {
+    const ChannelId idle = h.opened.back().channel;
+    h.down(idle, Status(Code::kClosed, "idle"));
+    const JobPtr job = make_job(1, 100, h.now, h.now + kSecond);
+    h.submit(job);
+    ASSERT_NE(h.opened.back().channel, idle);
+    h.up(h.opened.back().channel);
+    h.complete_all();
+    EXPECT_TRUE(h.is_finished(job));
+  }
+}
+
 TEST(SessionFallback, MovesToTheNextTransportWhenTheFirstDoesNotConnect) {
   Harness h;
   const JobPtr job = make_job(1, 100, h.now, h.now + kSecond);

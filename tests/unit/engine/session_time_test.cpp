@@ -166,6 +166,22 @@ TEST(SessionRevocation, IsAskedAgainOverAnotherChannelWhenTheFirstIsLost) {
   EXPECT_NE(h.revokes.back().via, h.revokes.front().via);
 }
 
+TEST(SessionRevocation, GoesOverTheChannelThatWorkedLast) {
+  Harness h;
+  h.start(make_job(1, 24 << 20, h.now, h.now + 30 * kSecond), 3);
+  const ChannelId victim = h.opened[0].channel;
+  h.advance(10 * kMillisecond);
+  for (const ChannelId channel : {h.opened[1].channel, h.opened[2].channel}) {
+    const auto post = std::find_if(h.posts.begin(), h.posts.end(), [&](const PostSlice& p) { return p.channel == channel; });
+    ASSERT_NE(post, h.posts.end());
+    h.done(*post);
+    h.advance(10 * kMillisecond);
+  }
+  h.down(victim);
+  ASSERT_EQ(h.revokes.size(), 1u);
+  EXPECT_EQ(h.revokes[0].via, h.opened[2].channel);
+}
+
 TEST(SessionRevocation, OpensAChannelWhenNoneIsLeft) {
   Harness h;
   const JobPtr job = h.start(make_job(1, 100, h.now, h.now + kSecond));
