@@ -138,6 +138,8 @@ class Session {
     uint64_t in_flight = 0;
     std::unordered_map<uint64_t, JobSlicePtr> slices;
     double rate = 0;           // bytes per second while busy, smoothed; 0 = not yet known
+    double recent_bytes = 0;   // what rate is made of: both fade with each slice
+    double recent_busy = 0;    // ns
     Nanos last_done = 0;
     Nanos up_since = 0;
     bool void_instance = false;  // the process at its other end is known to be gone: nothing can be placed late

@@ -243,10 +243,11 @@ void Session::slice_done(ChannelId id, const JobSlicePtr& slice, const Status& s
     last_contact_ = now;
     const Nanos busy = now - std::max(slice->posted, channel.last_done);
     channel.last_done = now;
-    if (busy > 0) {
-      const double rate = static_cast<double>(slice->bytes) * kSecond / static_cast<double>(busy);
-      channel.rate = channel.rate == 0 ? rate : 0.8 * channel.rate + 0.2 * rate;
-    }
+    // Bytes and time are smoothed apart: acknowledgements come in bunches, and an average of their single rates would be many times the
+    // real one.
+    channel.recent_bytes = 0.8 * channel.recent_bytes + static_cast<double>(slice->bytes);
+    channel.recent_busy = 0.8 * channel.recent_busy + static_cast<double>(busy);
+    if (channel.recent_busy > 0) channel.rate = channel.recent_bytes * kSecond / channel.recent_busy;
     --job->in_flight;
     TransportState& transport = transports_[channel.transport];
     if (channel.path < transport.paths.size()) {

@@ -11,6 +11,16 @@ constexpr Nanos kFirstRetry = 100 * kMillisecond;
 constexpr Nanos kLastRetry = 5 * kSecond;
 constexpr Nanos kLongUp = kSecond;  // a channel that was up so long had worked, although it carried nothing
 
+// What a channel may have in flight where several share the work: what keeps it busy until acknowledgements are back, no more. Posted slices
+// can't move to another rail, and the last ones decide when a request ends.
+constexpr double kBusySeconds = 0.004;
+constexpr uint64_t kLeastWindow = 512 << 10;
+
+uint64_t window_of(double rate, bool alone, uint64_t most) {
+  if (alone || most <= kLeastWindow) return most;
+  return std::clamp(static_cast<uint64_t>(rate * kBusySeconds), kLeastWindow, most);
+}
+
 Nanos retry_delay(uint32_t failures) {
   return std::min(kLastRetry, kFirstRetry << std::min(failures, 10u));
 }
@@ -92,11 +102,12 @@ Session::Channel* Session::pick(uint32_t t, ChannelId& id) {
   double fastest = 1;
   for (const auto& [_, channel] : channels_)
     if (channel.transport == t) fastest = std::max(fastest, channel.rate);
+  const bool alone = transports_[t].paths.size() <= 1;
   for (const Path& path : transports_[t].paths) {
     const auto found = channels_.find(path.channel);
     if (found == channels_.end()) continue;
     Channel& channel = found->second;
-    if (channel.state != Channel::State::kUp || channel.in_flight >= transports_[t].traits.window_bytes) continue;
+    if (channel.state != Channel::State::kUp || channel.in_flight >= window_of(channel.rate, alone, transports_[t].traits.window_bytes)) continue;
     const double time = static_cast<double>(channel.in_flight + options_.least_slice) / (channel.rate == 0 ? fastest : channel.rate);
     if (!best || time < best_time) {
       best = &channel;
