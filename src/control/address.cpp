@@ -91,6 +91,8 @@ std::string HostPort::to_string() const {
 Result<HostPort> parse_address(const std::string& text) {
   HostPort result;
   if (text.empty()) return bad(text, "empty");
+  // The system's functions read up to the first NUL and would take the rest for nothing.
+  if (text.find('\0') != std::string::npos) return bad(text, "it holds a NUL byte");
   if (text.front() == '[') {
     const size_t close = text.find(']');
     if (close == std::string::npos) return bad(text, "']' is missing");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Asio as the control plane uses it. The one way in: its configuration asks libstdc++'s for aligned_alloc, so a standard
-// header must come first. A file that got Asio first would free with delete what others took from malloc.
+// Asio as the control plane uses it. The one way in: its configuration asks libstdc++'s for aligned_alloc, so a
+// standard header must come first. A file that got Asio first would free with delete what others took from malloc.
 #pragma once
 
 #include <cstddef>

@@ -45,8 +45,10 @@ std::vector<NotifyOutbox::Settled> NotifyOutbox::connected(const InstanceId& ins
       },
       [](const Entry& entry) {
         return entry.message.sequence != 0
-                   ? Status(Code::kPeerGone, "the peer was started again before it answered the notification; it may have arrived")
-                   : Status(Code::kPeerGone, "the peer was started again before the notification of its data could be sent");
+                   ? Status(Code::kPeerGone,
+                            "the peer was started again before it answered the notification; it may have arrived")
+                   : Status(Code::kPeerGone,
+                            "the peer was started again before the notification of its data could be sent");
       });
   connected_ = true;
   instance_ = instance;

@@ -35,8 +35,8 @@ class NotifyOutbox {
 
   explicit NotifyOutbox(uint64_t stream) : stream_(stream) {}
 
-  // kNoResources when kMaxQueuedBytes are waiting. `only`: the instance that it is for (it has the data that the message
-  // tells of), zero = whoever is there; kPeerGone when another one is connected.
+  // kNoResources when kMaxQueuedBytes are waiting. `only`: the instance that it is for (it has the data that the
+  // message tells of), zero = whoever is there; kPeerGone when another one is connected.
   Status enqueue(std::string name, std::string message, Nanos deadline, Done done, const InstanceId& only = {});
   // A connection to `instance` is up: everything unanswered is to be sent again on it. Returns what can't be: it was
   // sent to, or is for, another instance, which may have delivered it.

@@ -56,7 +56,8 @@ void Session::ask(FrameType type, FrameType answer, Nanos deadline, Answer done)
   }
 }
 
-void Session::notify(std::string name, std::string message, Nanos deadline, const InstanceId& only, NotifyOutbox::Done done) {
+void Session::notify(std::string name, std::string message, Nanos deadline, const InstanceId& only,
+                     NotifyOutbox::Done done) {
   last_used_ = monotonic_now();
   if (deadline <= last_used_)
     return done(Status::error(Code::kTimeout, "{}: the deadline had passed already", address_));

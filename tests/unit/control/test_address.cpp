@@ -88,6 +88,14 @@ TEST(Address, RefusesWhatIsNoneAndRepeatsIt) {
   }
 }
 
+TEST(Address, RefusesTextsThatEndEarlierForTheSystemThanForUs) {
+  for (const char* head : {"127.0.0.1", "::1", "name", "[::1]"}) {
+    const std::string text = std::string(head) + '\0' + "evil";
+    EXPECT_EQ(parse_address(text).status().code(), Code::kInvalidArgument) << head;
+    EXPECT_EQ(parse_address(head + std::string(1, '\0')).status().code(), Code::kInvalidArgument) << head;
+  }
+}
+
 TEST(Address, TakesNamesUpTo253Characters) {
   const std::string label(63, 'a');
   const std::string name = label + "." + label + "." + label + "." + std::string(61, 'b');
