@@ -33,7 +33,9 @@ target_include_directories(tidewire_options INTERFACE
   ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
 target_compile_definitions(tidewire_options INTERFACE
   ASIO_STANDALONE ASIO_NO_DEPRECATED SPDLOG_FMT_EXTERNAL _GNU_SOURCE)
-target_compile_options(tidewire_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+# -Wmaybe-uninitialized of g++ 12 takes the unused alternatives of a moved std::variant for uninitialised members.
+target_compile_options(tidewire_options INTERFACE
+  -Wall -Wextra -Wno-missing-field-initializers -Wno-maybe-uninitialized)
 target_link_libraries(tidewire_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 if(TIDEWIRE_SANITIZE)
   target_compile_options(tidewire_options INTERFACE
