@@ -77,7 +77,9 @@ Method choose() {
   return {"sse2", stream_sse2};
 }
 
-void fence() { _mm_sfence(); }
+void fence() {
+  _mm_sfence();
+}
 
 #else
 
@@ -110,13 +112,17 @@ void copy_piece(void* destination, const void* source, uint64_t n, uint64_t whol
   std::memcpy(to + head + body, from + head + body, n - head - body);
 }
 
-void copy_fence() { fence(); }
+void copy_fence() {
+  fence();
+}
 
 void copy_bytes(void* destination, const void* source, uint64_t n) {
   copy_piece(destination, source, n, n);
   if (n >= kStreamingBytes) fence();
 }
 
-const char* copy_method() { return method().name; }
+const char* copy_method() {
+  return method().name;
+}
 
 }  // namespace tidewire

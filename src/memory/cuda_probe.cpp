@@ -29,8 +29,8 @@ unsigned long long libraries_loaded() {
   return loaded;
 }
 
-// libcuda can arrive at any time (import torch) and never leaves. Asking dlopen searches the library path each time, 15 µs, so that
-// is done again only when some library came.
+// libcuda can arrive at any time (import torch) and never leaves. Asking dlopen searches the library path each time, 15
+// µs, so that is done again only when some library came.
 GetAttribute get_attribute() {
   static std::atomic<GetAttribute> known{nullptr};
   if (GetAttribute function = known.load(std::memory_order_acquire)) return function;

@@ -9,8 +9,8 @@
 
 namespace tidewire {
 
-// "cuda:0" when `address` is device memory (or managed memory) of that device; nullopt for host memory, pinned or not, and when the
-// process has no libcuda. Does not touch the bytes. Any thread.
+// "cuda:0" when `address` is device memory (or managed memory) of that device; nullopt for host memory, pinned or not,
+// and when the process has no libcuda. Does not touch the bytes. Any thread.
 std::optional<std::string> cuda_location(uint64_t address);
 
 }  // namespace tidewire

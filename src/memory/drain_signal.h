@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DrainSignal: where removers of regions sleep until the last use or pin of a region is given back. One for the process, because
-// uses end in places that know the region only; it is touched only while a removal is under way. Never destroyed.
+// DrainSignal: where removers of regions sleep until the last use or pin of a region is given back. One for the
+// process, because uses end in places that know the region only; it is touched only while a removal is under way. Never
+// destroyed.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,8 @@ class DrainSignal {
     changed_.notify_all();
   }
 
-  // Waits until done() is true or the deadline (kNever: without end) has passed; returns done(). `done` reads atomics only.
+  // Waits until done() is true or the deadline (kNever: without end) has passed; returns done(). `done` reads atomics
+  // only.
   template <typename Done>
   bool wait(Nanos deadline, Done&& done) {
     std::unique_lock lock(mutex_);

@@ -42,17 +42,20 @@ struct ParsedLocation {
 Result<ParsedLocation> parse_location(std::string_view text) {
   if (text.empty() || text == "*") return ParsedLocation{};
   const auto bad = [&] {
-    return Status::error(Code::kInvalidArgument, "bad location '{}': expected '*', 'cpu:N', 'cuda:N', 'neuron:N' or 'testdev:N'",
+    return Status::error(Code::kInvalidArgument,
+                         "bad location '{}': expected '*', 'cpu:N', 'cuda:N', 'neuron:N' or 'testdev:N'",
                          text.substr(0, 64));
   };
   ParsedLocation parsed;
   const size_t colon = text.find(':');
   parsed.kind = text.substr(0, colon);
-  if (parsed.kind != "cpu" && parsed.kind != "cuda" && parsed.kind != "neuron" && parsed.kind != "testdev") return bad();
+  if (parsed.kind != "cpu" && parsed.kind != "cuda" && parsed.kind != "neuron" && parsed.kind != "testdev")
+    return bad();
   if (colon != std::string_view::npos) {
     const std::string_view digits = text.substr(colon + 1);
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed.index);
-    if (error != std::errc{} || end != digits.data() + digits.size() || parsed.index < 0 || parsed.index > 4095) return bad();
+    if (error != std::errc{} || end != digits.data() + digits.size() || parsed.index < 0 || parsed.index > 4095)
+      return bad();
   }
   return parsed;
 }
@@ -78,13 +81,15 @@ const std::vector<const MemoryKind*>& memory_kinds() {
 Result<LocatedMemory> locate_memory(uint64_t address, uint64_t length, const std::string& location) {
   TW_ASSIGN_OR_RETURN(const ParsedLocation wanted, parse_location(location));
   if (address == 0 || length == 0 || address + length < address) {
-    return Status::error(Code::kInvalidArgument, "no memory at {:#x} with {} bytes: null, empty, or past the end of the address space",
-                         address, length);
+    return Status::error(Code::kInvalidArgument,
+                         "no memory at {:#x} with {} bytes: null, empty, or past the end of the address space", address,
+                         length);
   }
   for (uint64_t edge : {address, address + length - 1}) {
     if (auto cuda = cuda_location(edge)) {
-      return Status::error(Code::kUnsupported,
-                           "address {:#x} is device memory ({}), which is not supported yet; copy it to host memory first", edge, *cuda);
+      return Status::error(
+          Code::kUnsupported,
+          "address {:#x} is device memory ({}), which is not supported yet; copy it to host memory first", edge, *cuda);
     }
   }
   LocatedMemory found{nullptr, {}};
@@ -101,21 +106,24 @@ Result<LocatedMemory> locate_memory(uint64_t address, uint64_t length, const std
   }
   if (!wanted.kind.empty() && wanted.kind != found.kind->name()) {
     const bool known = wanted.kind == "cpu" || wanted.kind == "testdev";
-    return Status::error(known ? Code::kInvalidArgument : Code::kUnsupported,
-                         "address {:#x} was given as '{}' but is {} memory{}", address, location, found.location,
-                         known ? "; name its location or '*'" : fmt::format("; {} memory is not supported yet", wanted.kind));
+    return Status::error(
+        known ? Code::kInvalidArgument : Code::kUnsupported, "address {:#x} was given as '{}' but is {} memory{}",
+        address, location, found.location,
+        known ? "; name its location or '*'" : fmt::format("; {} memory is not supported yet", wanted.kind));
   }
   if (found.kind == &host_memory()) {
     for (uint64_t edge : {address, address + length - 1}) {
       if (!mapped(edge)) {
-        return Status::error(Code::kInvalidArgument, "address {:#x} of range [{:#x}, {:#x}) is not mapped in this process", edge,
-                             address, address + length);
+        return Status::error(Code::kInvalidArgument,
+                             "address {:#x} of range [{:#x}, {:#x}) is not mapped in this process", edge, address,
+                             address + length);
       }
     }
     // A caller knows better where the pages will be than a look at the first of them.
     if (wanted.index >= 0) found.location = fmt::format("cpu:{}", wanted.index);
   } else if (wanted.index >= 0 && fmt::format("{}:{}", wanted.kind, wanted.index) != found.location) {
-    return Status::error(Code::kInvalidArgument, "address {:#x} was given as '{}' but is {} memory; name its location or '*'", address,
+    return Status::error(Code::kInvalidArgument,
+                         "address {:#x} was given as '{}' but is {} memory; name its location or '*'", address,
                          location, found.location);
   }
   return found;

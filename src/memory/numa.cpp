@@ -51,7 +51,8 @@ int node_of(uint64_t address) {
 
 Status place(uint64_t address, uint64_t length, int node) {
   if (node >= 0 && std::find(nodes().begin(), nodes().end(), node) == nodes().end()) {
-    return Status::error(Code::kInvalidArgument, "location 'cpu:{}': this machine has no such NUMA node; use 'cpu:{}' or '*'", node,
+    return Status::error(Code::kInvalidArgument,
+                         "location 'cpu:{}': this machine has no such NUMA node; use 'cpu:{}' or '*'", node,
                          nodes().front());
   }
   if (nodes().size() == 1) return {};

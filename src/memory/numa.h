@@ -14,7 +14,8 @@ namespace tidewire::numa {
 const std::vector<int>& nodes();
 // The node of the page at `address`; the first node when the page does not exist yet. Never touches the bytes.
 int node_of(uint64_t address);
-// New pages of the mapping come from `node`; with node < 0 from all nodes in turn. kInvalidArgument for a node that does not exist.
+// New pages of the mapping come from `node`; with node < 0 from all nodes in turn. kInvalidArgument for a node that
+// does not exist.
 Status place(uint64_t address, uint64_t length, int node);
 
 }  // namespace tidewire::numa

@@ -33,7 +33,8 @@ Result<int> node_of_location(const std::string& location) {
     if (error == std::errc{} && stop == end && node >= 0) return node;
     return Status::error(Code::kInvalidArgument, "bad location '{}': expected 'cpu:N'", location.substr(0, 64));
   }
-  return Status::error(Code::kUnsupported, "can't allocate at location '{}'; use '*', 'cpu:N' or 'testdev:0'", location.substr(0, 64));
+  return Status::error(Code::kUnsupported, "can't allocate at location '{}'; use '*', 'cpu:N' or 'testdev:0'",
+                       location.substr(0, 64));
 }
 
 }  // namespace
@@ -49,7 +50,9 @@ Pool::~Pool() {
 }
 
 Result<Pool::Entry> Pool::map(uint64_t length, int node, bool huge, uint64_t* address) {
-  const auto failed = [&](const char* step) { return errno_status(errno, fmt::format("{} for an allocation of {} bytes", step, length)); };
+  const auto failed = [&](const char* step) {
+    return errno_status(errno, fmt::format("{} for an allocation of {} bytes", step, length));
+  };
   Entry entry;
   entry.huge = huge;
   entry.mapped = length;
@@ -63,7 +66,8 @@ Result<Pool::Entry> Pool::map(uint64_t length, int node, bool huge, uint64_t* ad
   if (mapping == MAP_FAILED) return failed("mmap");
   *address = reinterpret_cast<uint64_t>(mapping);
   Status status = numa::place(*address, length, node);
-  if (!huge) madvise(mapping, length, MADV_HUGEPAGE);  // a hint; no effect unless the system permits it for shared memory
+  if (!huge)
+    madvise(mapping, length, MADV_HUGEPAGE);  // a hint; no effect unless the system permits it for shared memory
   if (status.ok()) status = populate(*address, length, entry.memfd.get());
   if (!status.ok()) {
     munmap(mapping, length);
@@ -126,7 +130,8 @@ std::string Pool::describe() const {
     if (entry.huge) huge += entry.mapped;
   }
   const char* pages = huge == 0 ? "4 KiB" : huge == bytes ? "2 MiB huge" : "mixed";
-  return fmt::format(R"({{"allocations": {}, "bytes": {}, "huge_page_bytes": {}, "pages": "{}"}})", entries_.size(), bytes, huge, pages);
+  return fmt::format(R"({{"allocations": {}, "bytes": {}, "huge_page_bytes": {}, "pages": "{}"}})", entries_.size(),
+                     bytes, huge, pages);
 }
 
 }  // namespace tidewire

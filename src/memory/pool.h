@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pool: the memory that tw_allocate hands out. Each allocation is a memfd of its own, sealed against shrinking and growing, so that a
-// peer on this host can map it without fear of SIGBUS. Its pages are present before it is returned. A memfd lives in no file
-// system: nothing is left behind when the process dies.
+// Pool: the memory that tw_allocate hands out. Each allocation is a memfd of its own, sealed against shrinking and
+// growing, so that a peer on this host can map it without fear of SIGBUS. Its pages are present before it is returned.
+// A memfd lives in no file system: nothing is left behind when the process dies.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace tidewire {
 
 struct PoolAllocation {
   uint64_t address = 0;
-  uint64_t length = 0;    // as asked; the mapping is rounded up to whole pages
-  std::string location;   // "cpu:0", "testdev:0"
-  PoolBacking backing;    // memfd < 0 when peers can't map it (test device). Owned by the pool until free
+  uint64_t length = 0;   // as asked; the mapping is rounded up to whole pages
+  std::string location;  // "cpu:0", "testdev:0"
+  PoolBacking backing;   // memfd < 0 when peers can't map it (test device). Owned by the pool until free
 };
 
 // Any thread. The pool must outlive the regions that its allocations were registered as.
@@ -31,8 +31,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // location: "" or "*" = spread over the NUMA nodes, "cpu:N" = on that node, "testdev:0" = from the test device. Page aligned,
-  // zeroed. kInvalidArgument, kNoMemory, kNoResources (descriptors), kUnsupported (other locations).
+  // location: "" or "*" = spread over the NUMA nodes, "cpu:N" = on that node, "testdev:0" = from the test device. Page
+  // aligned, zeroed. kInvalidArgument, kNoMemory, kNoResources (descriptors), kUnsupported (other locations).
   Result<PoolAllocation> allocate(uint64_t length, const std::string& location);
   // kNotFound names the address. Unregister first: the memory is gone at once.
   Status free(uint64_t address);

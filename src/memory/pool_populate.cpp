@@ -23,8 +23,8 @@
 namespace tidewire {
 namespace {
 
-constexpr uint64_t kChunk = uint64_t{32} << 20;          // a thread takes so much at a time
-constexpr uint64_t kParallelFrom = uint64_t{64} << 20;   // below this starting threads costs more than it saves
+constexpr uint64_t kChunk = uint64_t{32} << 20;         // a thread takes so much at a time
+constexpr uint64_t kParallelFrom = uint64_t{64} << 20;  // below this starting threads costs more than it saves
 constexpr unsigned kMaxThreads = 16;
 
 uint64_t read_number(const std::string& path) {
@@ -87,8 +87,10 @@ uint64_t available_memory() {
 Status check_available_memory(uint64_t length, const char* what) {
   const uint64_t available = available_memory();
   if (length <= available) return {};
-  return Status::error(Code::kNoMemory, "{}: {} bytes asked, {} available on this machine or in this container; ask for less or free memory",
-                       what, length, available);
+  return Status::error(
+      Code::kNoMemory,
+      "{}: {} bytes asked, {} available on this machine or in this container; ask for less or free memory", what,
+      length, available);
 }
 
 Status populate(uint64_t address, uint64_t length, int memfd) {

@@ -14,7 +14,8 @@ uint64_t available_memory();
 // kNoMemory when `length` bytes are more than that; `what` starts the text.
 Status check_available_memory(uint64_t length, const char* what);
 
-// Makes all pages of a shared mapping of `memfd` present, zeroed, with several threads where it is large. kNoMemory, kNoResources.
+// Makes all pages of a shared mapping of `memfd` present, zeroed, with several threads where it is large. kNoMemory,
+// kNoResources.
 Status populate(uint64_t address, uint64_t length, int memfd);
 
 }  // namespace tidewire

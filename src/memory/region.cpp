@@ -7,14 +7,18 @@ namespace tidewire {
 
 bool Region::allows(Access access) const {
   switch (access) {
-    case Access::kLocal: return true;
-    case Access::kRemoteRead: return permission != Permission::kNone;
-    case Access::kRemoteWrite: return permission == Permission::kReadWrite;
+    case Access::kLocal:
+      return true;
+    case Access::kRemoteRead:
+      return permission != Permission::kNone;
+    case Access::kRemoteWrite:
+      return permission == Permission::kReadWrite;
   }
   return false;
 }
 
-// The pin is counted before `cut` is read, and the remover sets `cut` before it reads the count: one of the two sees the other.
+// The pin is counted before `cut` is read, and the remover sets `cut` before it reads the count: one of the two sees
+// the other.
 RegionPin::RegionPin(Region& region) : region_(region) {
   region_.pins.fetch_add(1, std::memory_order_seq_cst);
   valid_ = !region_.cut.load(std::memory_order_seq_cst);
@@ -39,7 +43,9 @@ RangeHold& RangeHold::operator=(RangeHold&& other) noexcept {
   return *this;
 }
 
-RangeHold::~RangeHold() { release(); }
+RangeHold::~RangeHold() {
+  release();
+}
 
 void RangeHold::release() {
   for (const auto& region : regions_) {

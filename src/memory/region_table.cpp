@@ -9,7 +9,9 @@ namespace {
 
 constexpr size_t kMaxRememberedFailures = 1024;
 
-std::string range_text(uint64_t address, uint64_t length) { return fmt::format("[{:#x}, {:#x})", address, address + length); }
+std::string range_text(uint64_t address, uint64_t length) {
+  return fmt::format("[{:#x}, {:#x})", address, address + length);
+}
 
 bool identical(const Region& a, const Region& b) {
   return a.address == b.address && a.length == b.length && a.permission == b.permission && a.location == b.location;
@@ -17,9 +19,11 @@ bool identical(const Region& a, const Region& b) {
 
 Status check_range(uint64_t address, uint64_t length) {
   if (address == 0) return Status(Code::kInvalidArgument, "the address of a range must not be null");
-  if (length == 0) return Status::error(Code::kInvalidArgument, "the range at {:#x} has length 0; give at least 1 byte", address);
+  if (length == 0)
+    return Status::error(Code::kInvalidArgument, "the range at {:#x} has length 0; give at least 1 byte", address);
   if (address + length < address) {
-    return Status::error(Code::kInvalidArgument, "the range at {:#x} of {} bytes wraps around the address space", address, length);
+    return Status::error(Code::kInvalidArgument, "the range at {:#x} of {} bytes wraps around the address space",
+                         address, length);
   }
   return {};
 }
@@ -53,7 +57,8 @@ Status RegionTable::add_many(const std::vector<Range>& ranges, const std::string
 
 Status RegionTable::check_free(const Region& region) const {
   auto next = entries_.lower_bound(region.address);
-  for (const auto* side : {next == entries_.begin() ? nullptr : &*std::prev(next), next == entries_.end() ? nullptr : &*next}) {
+  for (const auto* side :
+       {next == entries_.begin() ? nullptr : &*std::prev(next), next == entries_.end() ? nullptr : &*next}) {
     if (side == nullptr) continue;
     const Region& other = *side->second.region;
     if (identical(region, other)) return Status(Code::kBusy, "registered already");
@@ -61,8 +66,9 @@ Status RegionTable::check_free(const Region& region) const {
       return Status::error(Code::kOverlap,
                            "range {} at {} (permission {}) overlaps the registered range {} at {} (permission {}); "
                            "register the identical range, or unregister the other first",
-                           range_text(region.address, region.length), region.location, static_cast<int>(region.permission),
-                           range_text(other.address, other.length), other.location, static_cast<int>(other.permission));
+                           range_text(region.address, region.length), region.location,
+                           static_cast<int>(region.permission), range_text(other.address, other.length), other.location,
+                           static_cast<int>(other.permission));
     }
   }
   return {};
@@ -81,8 +87,8 @@ void RegionTable::assign_slot(Region& region) {
 }
 
 // Inserts all or none. Identical ranges are counted, and their new Region objects are handed back in *counted.
-Status RegionTable::insert(const std::vector<std::shared_ptr<Region>>& regions, std::vector<std::shared_ptr<Region>>* counted,
-                           size_t* failed_at) {
+Status RegionTable::insert(const std::vector<std::shared_ptr<Region>>& regions,
+                           std::vector<std::shared_ptr<Region>>* counted, size_t* failed_at) {
   std::unique_lock lock(mutex_);
   Status status;
   size_t done = 0;
@@ -141,8 +147,8 @@ Status RegionTable::add_all(const std::vector<Range>& ranges, const std::string&
     regions.push_back(std::move(region));
   }
 
-  // A slot is needed before the observer is told, the observer is told before the region can be found, and all that happens
-  // outside of the lock: so look first, and look again when inserting.
+  // A slot is needed before the observer is told, the observer is told before the region can be found, and all that
+  // happens outside of the lock: so look first, and look again when inserting.
   std::vector<std::shared_ptr<Region>> fresh;
   {
     std::unique_lock lock(mutex_);
@@ -193,7 +199,9 @@ void RegionTable::remember(const Range& range, const Status& status) {
   failed_.insert_or_assign(range.address, Failure{range.length, status});
 }
 
-Status RegionTable::remove(uint64_t address, Nanos drain) { return remove_many({address}, drain); }
+Status RegionTable::remove(uint64_t address, Nanos drain) {
+  return remove_many({address}, drain);
+}
 
 Status RegionTable::remove_many(const std::vector<uint64_t>& addresses, Nanos drain) {
   const Nanos deadline = monotonic_now() + drain;
@@ -206,8 +214,9 @@ Status RegionTable::remove_many(const std::vector<uint64_t>& addresses, Nanos dr
       auto failure = failed_.find(addresses[i]);
       if (entry == entries_.end()) {
         if (status.ok()) {
-          status = Status::error(Code::kNotFound, "no registered range starts at {:#x}{}", addresses[i],
-                                 failure == failed_.end() ? "" : "; its registration failed: " + failure->second.status.message());
+          status = Status::error(
+              Code::kNotFound, "no registered range starts at {:#x}{}", addresses[i],
+              failure == failed_.end() ? "" : "; its registration failed: " + failure->second.status.message());
           if (addresses.size() > 1) status = status.with_context(fmt::format("range {} of {}", i, addresses.size()));
         }
         if (failure != failed_.end()) failed_.erase(failure);
@@ -267,7 +276,8 @@ Status RegionTable::use(uint64_t address, uint64_t length, Access access, RangeH
   }
   if (length == 0) return {};
   if (address + length < address) {
-    return Status::error(Code::kInvalidArgument, "the range at {:#x} of {} bytes wraps around the address space", address, length);
+    return Status::error(Code::kInvalidArgument, "the range at {:#x} of {} bytes wraps around the address space",
+                         address, length);
   }
   std::vector<std::shared_ptr<Region>> parts;
   {
@@ -311,7 +321,8 @@ Status RegionTable::refusal(uint64_t address, uint64_t length, uint64_t missing)
           fmt::format("range {} touches memory whose registration failed", range_text(address, length)));
     }
   }
-  return Status::error(Code::kNotRegistered, "range {} is not covered by registered regions from {:#x} on; register it first",
+  return Status::error(Code::kNotRegistered,
+                       "range {} is not covered by registered regions from {:#x} on; register it first",
                        range_text(address, length), missing);
 }
 

@@ -87,11 +87,13 @@ class TestDevice final : public MemoryKind {
   };
 
   static Status no_memory(uint64_t length, int error) {
-    return Status(Code::kNoMemory, errno_status(error, fmt::format("test device: no memory for {} bytes", length)).message());
+    return Status(Code::kNoMemory,
+                  errno_status(error, fmt::format("test device: no memory for {} bytes", length)).message());
   }
 
   static Status unknown(uint64_t address, uint64_t length) {
-    return Status::error(Code::kNotFound, "test device: [{:#x}, {:#x}) is not within one allocation", address, address + length);
+    return Status::error(Code::kNotFound, "test device: [{:#x}, {:#x}) is not within one allocation", address,
+                         address + length);
   }
 
   // Where the bytes of the range are; nullptr when it is not within one allocation. Under mutex_.
@@ -115,8 +117,14 @@ TestDevice& device() {
 
 }  // namespace
 
-const MemoryKind& test_device() { return device(); }
-Result<uint64_t> test_device_allocate(uint64_t length) { return device().allocate(length); }
-Status test_device_free(uint64_t address) { return device().free(address); }
+const MemoryKind& test_device() {
+  return device();
+}
+Result<uint64_t> test_device_allocate(uint64_t length) {
+  return device().allocate(length);
+}
+Status test_device_free(uint64_t address) {
+  return device().free(address);
+}
 
 }  // namespace tidewire

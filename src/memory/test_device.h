@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The test device: memory that the processor may not touch ("testdev:0"). Its addresses are protected pages; the bytes live in a second
-// mapping that only its own copy functions know. It proves that no path assumes host memory.
+// The test device: memory that the processor may not touch ("testdev:0"). Its addresses are protected pages; the bytes
+// live in a second mapping that only its own copy functions know. It proves that no path assumes host memory.
 #pragma once
 
 #include "memory/memory_kind.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A shared mutex under which readers can't starve writers. std::shared_mutex lets new readers pass a waiting writer: with a few busy
-// readers a registration took tens of milliseconds.
+// A shared mutex under which readers can't starve writers. std::shared_mutex lets new readers pass a waiting writer:
+// with a few busy readers a registration took tens of milliseconds.
 #pragma once
 
 #include <pthread.h>

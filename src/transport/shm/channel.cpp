@@ -15,20 +15,34 @@ constexpr uint64_t kInlineBytes = 64 * 1024;
 constexpr size_t kInlinePieces = 256;
 // Handlers may post from within on_slice_done; deeper than this the slice goes to a worker instead of down the stack.
 constexpr int kMaxNesting = 8;
-// Small enough that two threads finish a slice together, large enough that claiming costs nothing (13 µs of copying).
-constexpr uint64_t kChunkBytes = 256 * 1024;
+// Chunks are small enough that threads finish a slice together, and large enough that claiming one costs nothing (13 µs
+// of copying).
+constexpr uint64_t kMinChunkBytes = 256 * 1024;
+constexpr uint64_t kMaxChunkBytes = kStepBytes;
+constexpr uint64_t kChunksInSlice = 16;
+
+uint64_t chunk_bytes(const Slice& slice) {
+  return std::clamp(slice.bytes / kChunksInSlice, kMinChunkBytes, kMaxChunkBytes);
+}
 // A region that changes so often while one chunk is copied is not worth waiting for.
 constexpr uint32_t kMaxQuestions = 32;
 
 thread_local int nesting = 0;
 
-bool is_small(const Slice& slice) { return slice.bytes <= kInlineBytes && slice.pieces.size() <= kInlinePieces; }
+bool is_small(const Slice& slice) {
+  return slice.bytes <= kInlineBytes && slice.pieces.size() <= kInlinePieces;
+}
 
 }  // namespace
 
 Channel::Channel(const Context& context, ChannelId id, const PeerRecord& peer, Nanos deadline)
-    : context_(context), id_(id), expected_(peer.instance), socket_name_(peer.same_host_socket), deadline_(deadline),
-      timer_(context.loop), retry_(context.loop) {
+    : context_(context),
+      id_(id),
+      expected_(peer.instance),
+      socket_name_(peer.same_host_socket),
+      deadline_(deadline),
+      timer_(context.loop),
+      retry_(context.loop) {
   remote_.name = peer.name;
 }
 
@@ -40,14 +54,16 @@ bool Channel::enter() {
 }
 
 void Channel::leave() {
-  if (active_.fetch_sub(1, std::memory_order_seq_cst) == 1 && phase_.load(std::memory_order_seq_cst) == Phase::kClosing) {
+  if (active_.fetch_sub(1, std::memory_order_seq_cst) == 1 &&
+      phase_.load(std::memory_order_seq_cst) == Phase::kClosing) {
     context_.loop.post([self = shared_from_this()] { self->finish_down(); });
   }
 }
 
 void Channel::post(SlicePtr slice) {
   if (!enter()) {
-    context_.events.on_slice_done(id_, slice, Status(Code::kUnreachable, "the same-host channel to " + remote_.name + " is not up"));
+    context_.events.on_slice_done(
+        id_, slice, Status(Code::kUnreachable, "the same-host channel to " + remote_.name + " is not up"));
     return;
   }
   if (slice->pieces.empty()) {
@@ -72,7 +88,7 @@ void Channel::post(SlicePtr slice) {
   } else {
     auto work = std::make_shared<Work>();
     work->channel = shared_from_this();
-    work->chunks = cut(*slice, kChunkBytes);
+    work->chunks = cut(*slice, chunk_bytes(*slice));
     work->slice = std::move(slice);
     work->unfinished = static_cast<uint32_t>(work->chunks.size());
     if (!context_.queue.push(work)) copy_here();
@@ -122,7 +138,8 @@ void Channel::finish_chunk(const WorkPtr& work, const Status& status) {
 
 void Channel::park(const WorkPtr& work, uint32_t index, std::vector<uint64_t> missing) {
   if (++work->chunks[index].lookups > kMaxQuestions) {
-    finish_chunk(work, Status::error(Code::kNotRegistered, "the region at {:#x} of {} keeps changing", missing.front(), remote_.name));
+    finish_chunk(work, Status::error(Code::kNotRegistered, "the region at {:#x} of {} keeps changing", missing.front(),
+                                     remote_.name));
     return;
   }
   std::lock_guard lock(parked_mutex_);
@@ -174,8 +191,12 @@ void Channel::finish_down() {
 std::string Channel::describe() const {
   static constexpr const char* kNames[] = {"opening", "up", "closing", "down"};
   const Phase phase = phase_.load();
-  return fmt::format(R"({{"channel": {}, "phase": "{}", "process": {}, "known_regions": {}}})", id_,
-                     kNames[static_cast<int>(phase)], phase == Phase::kUp ? remote_.pid : 0, remote_.map.size());
+  return fmt::format(R"({{"channel": {}, "phase": "{}", "process": {}, "known_regions": {}, )"
+                     R"("reaches": "{}"}})",
+                     id_, kNames[static_cast<int>(phase)], phase == Phase::kUp ? remote_.pid : 0, remote_.map.size(),
+                     phase != Phase::kUp    ? "nothing"
+                     : remote_.foreign.ok() ? "all host memory"
+                                            : "pool memory");
 }
 
 }  // namespace tidewire::transport::shm

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Channel: an initiator's path to one target on this host: the socket over which it was set up and asks for regions, the target's guard page,
-// and the mappings of its memory.
+// Channel: an initiator's path to one target on this host: the socket over which it was set up and asks for regions,
+// the target's guard page, and the mappings of its memory.
 //
-// Set-up and answers run on the loop's thread; slices are copied on whatever thread posts, drives or works. Going down: no copy may start any
-// more, what is queued is dropped, the copies under way are awaited, then on_channel_down is reported, always from the loop's thread.
+// Set-up and answers run on the loop's thread; slices are copied on whatever thread posts, drives or works. Going down:
+// no copy may start any more, what is queued is dropped, the copies under way are awaited, then on_channel_down is
+// reported, always from the loop's thread.
 #pragma once
 
 #include <atomic>
@@ -82,8 +83,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   RemoteSide remote_;
 
   std::atomic<Phase> phase_{Phase::kOpening};
-  std::atomic<bool> stop_{false};     // copies end at their next step
-  std::atomic<uint32_t> active_{0};   // between enter and leave
+  std::atomic<bool> stop_{false};    // copies end at their next step
+  std::atomic<uint32_t> active_{0};  // between enter and leave
 
   std::mutex parked_mutex_;
   std::vector<Parked> parked_;

@@ -13,8 +13,8 @@
 namespace tidewire::transport::shm {
 namespace {
 
-constexpr size_t kMaxParts = 512;            // iovecs in one system call; the kernel takes 1024
-constexpr uint64_t kBounceBytes = 64 * 1024; // device memory on its way to or from another process's memory
+constexpr size_t kMaxParts = 512;             // iovecs in one system call; the kernel takes 1024
+constexpr uint64_t kBounceBytes = 64 * 1024;  // device memory on its way to or from another process's memory
 
 // Moves one chunk. Holds at most one remote reference and one local pin at a time, and both for one step.
 class Mover {
@@ -44,16 +44,19 @@ class Mover {
         step_ = 0;
         if (Status status = check(at); !status.ok()) return fail(status);
       }
-      uint64_t n = std::min({chunk_.left, piece.length - chunk_.offset, region_->address + region_->length - at, kStepBytes});
+      uint64_t n =
+          std::min({chunk_.left, piece.length - chunk_.offset, region_->address + region_->length - at, kStepBytes});
       const uint64_t local = piece.local + chunk_.offset;
       if (!pin_ || local - local_->address >= local_->length) {
         if (Status status = flush(); !status.ok()) return fail(status);
         pin_.reset();
         local_ = slice_.hold.find(local);
-        if (local_ == nullptr) return fail(Status::error(Code::kInternal, "the slice does not hold local address {:#x}", local));
+        if (local_ == nullptr)
+          return fail(Status::error(Code::kInternal, "the slice does not hold local address {:#x}", local));
         pin_.emplace(*local_);
         if (!pin_->valid()) {
-          return fail(Status::error(Code::kNotRegistered, "the local region [{:#x}, {:#x}) was unregistered during the transfer",
+          return fail(Status::error(Code::kNotRegistered,
+                                    "the local region [{:#x}, {:#x}) was unregistered during the transfer",
                                     local_->address, local_->end()));
         }
       }
@@ -80,16 +83,22 @@ class Mover {
 
   // Whether the operation is possible on the region that is now referenced.
   Status check(uint64_t at) const {
-    const auto where = [&] { return fmt::format("[{:#x}, {:#x}) of {}", region_->address, region_->address + region_->length, remote_.name); };
+    const auto where = [&] {
+      return fmt::format("[{:#x}, {:#x}) of {}", region_->address, region_->address + region_->length, remote_.name);
+    };
     if (writing_ ? region_->permission != Permission::kReadWrite : region_->permission == Permission::kNone) {
-      return Status::error(Code::kPermissionDenied, "address {:#x} lies in region {}, which forbids remote {}; its owner must register it with "
-                           "that permission", at, where(), writing_ ? "writes" : "reads");
+      return Status::error(Code::kPermissionDenied,
+                           "address {:#x} lies in region {}, which forbids remote {}; its owner must register it with "
+                           "that permission",
+                           at, where(), writing_ ? "writes" : "reads");
     }
     if (region_->backing == Backing::kDevice) {
-      return Status::error(Code::kUnsupported, "region {} is device memory, which the same-host path can't reach", where());
+      return Status::error(Code::kUnsupported, "region {} is device memory, which the same-host path can't reach",
+                           where());
     }
     if (region_->backing == Backing::kForeign && !remote_.foreign.ok()) {
-      return Status::error(Code::kUnsupported, "region {} is not pool memory, and {}", where(), remote_.foreign.message());
+      return Status::error(Code::kUnsupported, "region {} is not pool memory, and {}", where(),
+                           remote_.foreign.message());
     }
     return {};
   }
@@ -106,7 +115,7 @@ class Mover {
   Status move(uint64_t local, uint64_t at, uint64_t n) {
     if (region_->backing == Backing::kFile) {
       const uint64_t offset = region_->file_offset + (at - region_->address);
-      region_->mapping->touch(offset, n);
+      if (slice_.bytes >= kStreamingBytes) region_->mapping->touch(offset, n);
       char* remote = region_->mapping->at(offset);
       if (local_->kind->host_accessible()) {
         void* here = reinterpret_cast<void*>(local);
@@ -158,12 +167,16 @@ class Mover {
         const int error = moved < 0 ? errno : EFAULT;
         const auto address = reinterpret_cast<uint64_t>(remote->iov_base);
         if (error == EFAULT) {
-          return Status::error(Code::kNotRegistered, "memory at {:#x} of {}, or at {:#x} here, is registered but not mapped", address,
+          return Status::error(Code::kNotRegistered,
+                               "memory at {:#x} of {}, or at {:#x} here, is registered but not mapped", address,
                                remote_.name, reinterpret_cast<uint64_t>(local->iov_base));
         }
-        if (error == ESRCH) return Status::error(Code::kPeerGone, "process {} of {} is gone", remote_.pid, remote_.name);
+        if (error == ESRCH)
+          return Status::error(Code::kPeerGone, "process {} of {} is gone", remote_.pid, remote_.name);
         return Status(error == EPERM ? Code::kUnsupported : Code::kInternal,
-                      errno_status(error, fmt::format("copying memory at {:#x} of {} (process {})", address, remote_.name, remote_.pid)).message());
+                      errno_status(error, fmt::format("copying memory at {:#x} of {} (process {})", address,
+                                                      remote_.name, remote_.pid))
+                          .message());
       }
       auto left = static_cast<uint64_t>(moved);
       while (parts > 0 && left >= local->iov_len) {
@@ -209,7 +222,7 @@ class Mover {
   std::optional<CopyReference> reference_;  // of region_
   uint64_t step_ = 0;                       // bytes under this reference
   Region* local_ = nullptr;
-  std::optional<RegionPin> pin_;            // of local_
+  std::optional<RegionPin> pin_;  // of local_
   size_t parts_ = 0;
   std::array<iovec, kMaxParts> local_parts_;
   std::array<iovec, kMaxParts> remote_parts_;

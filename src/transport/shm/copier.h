@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copying a run of a slice's pieces: mapped pool memory by plain copies, other host memory through the kernel (process_vm_readv and
-// writev). Each copy holds a reference in the target's guard page and a pin of the local region for at most one chunk.
+// Copying a run of a slice's pieces: mapped pool memory by plain copies, other host memory through the kernel
+// (process_vm_readv and writev). Each copy holds a reference in the target's guard page and a pin of the local region
+// for at most one chunk.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +20,8 @@ namespace tidewire::transport::shm {
 // A run of bytes of a slice; advanced while it is copied, so that it can be resumed.
 struct Chunk {
   uint32_t piece = 0;
-  uint64_t offset = 0;  // in the piece
-  uint64_t left = 0;    // bytes from there on
+  uint64_t offset = 0;   // in the piece
+  uint64_t left = 0;     // bytes from there on
   uint32_t lookups = 0;  // how often it had to ask for regions
 };
 
@@ -31,7 +32,7 @@ std::vector<Chunk> cut(const Slice& slice, uint64_t bytes);
 struct RemoteSide {
   std::string name;  // for messages
   pid_t pid = 0;
-  Status foreign;    // why process_vm does not work; OK when it does
+  Status foreign;  // why process_vm does not work; OK when it does
   std::unique_ptr<StatePage> state;
   std::unique_ptr<ReferencePage> references;
   RemoteMap map;
@@ -39,8 +40,8 @@ struct RemoteSide {
 
 struct CopyResult {
   enum Kind { kDone, kFailed, kMissing, kStopped } kind;
-  Status status;                   // kFailed
-  std::vector<uint64_t> missing;   // kMissing: remote addresses whose regions must be asked for
+  Status status;                  // kFailed
+  std::vector<uint64_t> missing;  // kMissing: remote addresses whose regions must be asked for
 };
 
 // Copies until the chunk is done. `stop` is looked at between steps of at most kStepBytes.

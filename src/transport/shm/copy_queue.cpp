@@ -13,7 +13,8 @@
 namespace tidewire::transport::shm {
 namespace {
 
-// About one chunk: the other thread of a transfer finishes its last, and the next transfer comes. Sleeping and waking takes longer.
+// About one chunk: the other thread of a transfer finishes its last, and the next transfer comes. Sleeping and waking
+// takes longer.
 constexpr Nanos kSpin = 20 * kMicrosecond;
 
 int64_t thread_count(int64_t wanted) {
@@ -32,9 +33,13 @@ void pause_processor() {
 
 CopyQueue::CopyQueue(int64_t threads) : wanted_threads_(thread_count(threads)) {}
 
-bool CopyQueue::push(const WorkPtr& work) { return add(work, false, 0); }
+bool CopyQueue::push(const WorkPtr& work) {
+  return add(work, false, 0);
+}
 
-bool CopyQueue::push_again(const WorkPtr& work, uint32_t chunk) { return add(work, true, chunk); }
+bool CopyQueue::push_again(const WorkPtr& work, uint32_t chunk) {
+  return add(work, true, chunk);
+}
 
 bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
   bool wake = false;
@@ -48,8 +53,9 @@ bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
         try {
           workers_.emplace_back([this] { work_loop(); });
         } catch (const std::system_error& error) {
-          log::warn("shm_threads", "started {} of {} copy threads: {}; lower threads.copy or raise the limit on threads", workers_.size(),
-                    wanted_threads_, error.what());
+          log::warn("shm_threads",
+                    "started {} of {} copy threads: {}; lower threads.copy or raise the limit on threads",
+                    workers_.size(), wanted_threads_, error.what());
           break;
         }
       }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CopyQueue: the chunks that wait for a thread, and the worker threads that take them. A thread that waits for a transfer takes
-// from the same queue, so that it and a worker share one slice. Workers start with the first chunk, spin for a few microseconds when they run
-// dry, then sleep.
+// CopyQueue: the chunks that wait for a thread, and the worker threads that take them. A thread that waits for a
+// transfer takes from the same queue, so that it and a worker share one slice. Workers start with the first chunk, spin
+// for a few microseconds when they run dry, then sleep.
 #pragma once
 
 #include <atomic>

@@ -31,10 +31,12 @@ template <typename T>
 Result<std::unique_ptr<SharedArray<T>>> SharedArray<T>::open(UniqueFd file, bool read_only) {
   struct stat facts {};
   const int seals = fcntl(file.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file.get(), &facts) != 0 || facts.st_size < static_cast<off_t>(kBytes)) {
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file.get(), &facts) != 0 ||
+      facts.st_size < static_cast<off_t>(kBytes)) {
     return Status(Code::kProtocol, "the peer sent a guard page that is too small or not sealed");
   }
-  void* items = mmap(nullptr, kBytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  void* items =
+      mmap(nullptr, kBytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (items == MAP_FAILED) return errno_status(errno, "mapping a guard page of the peer");
   file.reset();  // the mapping is enough
   return std::unique_ptr<SharedArray>(new SharedArray(UniqueFd(), items));
@@ -52,7 +54,8 @@ Status SharedArray<T>::ensure(uint32_t slot) {
   if (needed <= present_) return {};
   const uint64_t until = std::min(kBytes, (needed + kStep - 1) / kStep * kStep);
   // Not fallocate: a file that is sealed against writing refuses it.
-  if (madvise(reinterpret_cast<char*>(items_) + present_, until - present_, 23 /* MADV_POPULATE_WRITE */) != 0 && errno != EINVAL) {
+  if (madvise(reinterpret_cast<char*>(items_) + present_, until - present_, 23 /* MADV_POPULATE_WRITE */) != 0 &&
+      errno != EINVAL) {
     return errno_status(errno, "memory for a guard page");
   }
   present_ = until;

@@ -2,10 +2,10 @@
 //
 // The guard pages, by which a target keeps the last word on copies that other processes make in its memory.
 //
-// The target owns one *state page*: for each region slot a word of epoch, permission and whether it is open; peers map it read-only.
-// Each initiator shares one *reference page* with the target: for each slot the number of copies under way. A copy counts itself in,
-// then reads the state; the target closes the state, then reads the counts. Both in one total order (seq_cst): either the copy sees the
-// slot closed, or the target sees the copy and waits for it.
+// The target owns one *state page*: for each region slot a word of epoch, permission and whether it is open; peers map
+// it read-only. Each initiator shares one *reference page* with the target: for each slot the number of copies under
+// way. A copy counts itself in, then reads the state; the target closes the state, then reads the counts. Both in one
+// total order (seq_cst): either the copy sees the slot closed, or the target sees the copy and waits for it.
 #pragma once
 
 #include <atomic>
@@ -42,6 +42,8 @@ class SharedArray {
 
   T& operator[](uint32_t slot) { return items_[slot]; }
   int descriptor() const { return file_.get(); }
+  // The mapping is enough from now on.
+  void close_descriptor() { file_.reset(); }
   // Gets the memory of the slot, so that touching it can't fail later. One thread at a time.
   Status ensure(uint32_t slot);
 
@@ -58,7 +60,8 @@ using ReferencePage = SharedArray<std::atomic<uint32_t>>;
 // A copy's reference, held by the initiator for at most one chunk.
 class CopyReference {
  public:
-  CopyReference(ReferencePage& references, StatePage& state, uint32_t slot, uint64_t expected) : count_(&references[slot]) {
+  CopyReference(ReferencePage& references, StatePage& state, uint32_t slot, uint64_t expected)
+      : count_(&references[slot]) {
     count_->fetch_add(1, std::memory_order_seq_cst);
     valid_ = state[slot].load(std::memory_order_seq_cst) == expected;
   }

@@ -29,8 +29,8 @@ void make_proof(const std::string& secret, Role role, const HandshakeFacts& fact
   message.append(reinterpret_cast<const char*>(facts.initiator_nonce), sizeof facts.initiator_nonce);
   message.append(reinterpret_cast<const char*>(facts.target_nonce), sizeof facts.target_nonce);
   unsigned length = 32;
-  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), reinterpret_cast<const uint8_t*>(message.data()), message.size(),
-       out, &length);
+  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), reinterpret_cast<const uint8_t*>(message.data()),
+       message.size(), out, &length);
 }
 
 bool proof_matches(const std::string& secret, Role role, const HandshakeFacts& facts, const uint8_t proof[32]) {

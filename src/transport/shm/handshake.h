@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The proof of the cluster secret on same-host connections: HMAC-SHA-256 over role, version, both instances and both nonces, so that
-// neither a recorded proof nor one of the other direction is worth anything.
+// The proof of the cluster secret on same-host connections: HMAC-SHA-256 over role, version, both instances and both
+// nonces, so that neither a recorded proof nor one of the other direction is worth anything.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,8 @@ Result<UniqueFd> new_socket() {
 Result<UniqueFd> listen_local(const std::string& name) {
   TW_ASSIGN_OR_RETURN(const Address where, abstract_address(name));
   TW_ASSIGN_OR_RETURN(UniqueFd socket, new_socket());
-  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&where.address), where.length) != 0 || listen(socket.get(), kBacklog) != 0) {
+  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&where.address), where.length) != 0 ||
+      listen(socket.get(), kBacklog) != 0) {
     return errno_status(errno, "listening on local socket '" + name + "'");
   }
   return socket;
@@ -65,11 +66,14 @@ Result<UniqueFd> connect_local(const std::string& name) {
 Result<Credentials> peer_credentials(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return errno_status(errno, "credentials of a local peer");
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return errno_status(errno, "credentials of a local peer");
   return Credentials{credentials.pid, credentials.uid};
 }
 
-bool trusted(const Credentials& credentials) { return credentials.uid == geteuid() || credentials.uid == 0; }
+bool trusted(const Credentials& credentials) {
+  return credentials.uid == geteuid() || credentials.uid == 0;
+}
 
 UniqueFd watch_process(pid_t pid) {
   if (pid <= 0) return UniqueFd();

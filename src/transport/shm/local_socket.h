@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Abstract Unix sockets (SOCK_SEQPACKET) with credentials and descriptor passing. All sockets are non-blocking and CLOEXEC. An abstract
-// name is free again as soon as its owner is gone, however it went.
+// Abstract Unix sockets (SOCK_SEQPACKET) with credentials and descriptor passing. All sockets are non-blocking and
+// CLOEXEC. An abstract name is free again as soon as its owner is gone, however it went.
 #pragma once
 
 #include <sys/types.h>
@@ -36,11 +36,12 @@ UniqueFd watch_process(pid_t pid);
 Status send_packet(int socket, const void* packet, size_t size, std::span<const int> descriptors = {});
 
 struct Received {
-  std::vector<uint8_t> bytes;          // empty with OK: nothing there
+  std::vector<uint8_t> bytes;  // empty with OK: nothing there
   std::vector<UniqueFd> descriptors;
-  bool descriptors_lost = false;       // more came than fitted, or this process is out of descriptors
+  bool descriptors_lost = false;  // more came than fitted, or this process is out of descriptors
 };
-// kPeerGone at the end of the connection; kProtocol for a packet above the largest. Descriptors are dropped unless wanted.
+// kPeerGone at the end of the connection; kProtocol for a packet above the largest. Descriptors are dropped unless
+// wanted.
 Status receive_packet(int socket, bool want_descriptors, Received* out);
 
 }  // namespace tidewire::transport::shm

@@ -17,7 +17,9 @@ Result<std::unique_ptr<Loop>> Loop::start() {
     });
     return loop;
   } catch (const std::exception& error) {
-    return Status::error(Code::kNoResources, "starting the same-host thread: {}; raise the limits on descriptors and threads", error.what());
+    return Status::error(Code::kNoResources,
+                         "starting the same-host thread: {}; raise the limits on descriptors and threads",
+                         error.what());
   }
 }
 
@@ -48,10 +50,11 @@ struct Watch::Reader : std::enable_shared_from_this<Reader> {
   std::function<bool()> ready;
 
   void wait() {
-    descriptor->async_wait(asio::posix::stream_descriptor::wait_read, [self = shared_from_this()](std::error_code error) {
-      if (error || !self->descriptor->is_open()) return;
-      if (self->ready() && self->descriptor->is_open()) self->wait();
-    });
+    descriptor->async_wait(asio::posix::stream_descriptor::wait_read,
+                           [self = shared_from_this()](std::error_code error) {
+                             if (error || !self->descriptor->is_open()) return;
+                             if (self->ready() && self->descriptor->is_open()) self->wait();
+                           });
   }
 };
 

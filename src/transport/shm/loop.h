@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loop: the one thread of the same-host transport that does I/O: it accepts peers, sets channels up, answers and asks for regions, and hears
-// of deaths. It sleeps while nothing happens. Watch: a descriptor that the loop waits for.
+// Loop: the one thread of the same-host transport that does I/O: it accepts peers, sets channels up, answers and asks
+// for regions, and hears of deaths. It sleeps while nothing happens. Watch: a descriptor that the loop waits for.
 #pragma once
 
-// Before Asio, whose configuration asks libstdc++'s: otherwise this file would allocate unlike others that include Asio.
+// Before Asio, whose configuration asks libstdc++'s: otherwise this file would allocate unlike others that include
+// Asio.
 #include <cstddef>
 
 #include <asio/io_context.hpp>

@@ -19,7 +19,9 @@ constexpr int kPopulateRead = 22, kPopulateWrite = 23;  // MADV_POPULATE_*, Linu
 Mapping::Mapping(char* base, uint64_t size, bool writable)
     : base_(base), size_(size), writable_(writable), touched_((size + kGranule - 1) / kGranule) {}
 
-Mapping::~Mapping() { munmap(base_, size_); }
+Mapping::~Mapping() {
+  munmap(base_, size_);
+}
 
 Result<std::shared_ptr<Mapping>> Mapping::create(UniqueFd file, bool writable) {
   struct stat facts {};

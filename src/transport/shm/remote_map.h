@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RemoteMap: what an initiator knows of a target's regions, and its mappings of the target's pool memory. An entry may be out of
-// date: every copy checks it against the guard page, and takes it out when it is.
+// RemoteMap: what an initiator knows of a target's regions, and its mappings of the target's pool memory. An entry may
+// be out of date: every copy checks it against the guard page, and takes it out when it is.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@ class Mapping {
   ~Mapping();
   char* at(uint64_t offset) const { return base_ + offset; }
   uint64_t size() const { return size_; }
-  // Has the kernel enter the pages of the range at once instead of one fault each; a range that was touched before costs next to nothing.
+  // Has the kernel enter the pages of the range at once instead of one fault each; a range that was touched before
+  // costs next to nothing.
   void touch(uint64_t offset, uint64_t length);
 
  private:

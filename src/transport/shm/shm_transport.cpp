@@ -21,7 +21,11 @@ constexpr Nanos kStopDrain = 400 * kMillisecond;
 }  // namespace
 
 ShmTransport::ShmTransport(RegionTable& regions, LocalIdentity identity, const Settings& settings, Events& events)
-    : regions_(regions), identity_(std::move(identity)), events_(events), enabled_(settings.same_host), queue_(settings.copy_threads) {
+    : regions_(regions),
+      identity_(std::move(identity)),
+      events_(events),
+      enabled_(settings.same_host),
+      queue_(settings.copy_threads) {
   status_ = start(settings);
   if (status_.ok()) return;
   socket_name_.clear();
@@ -35,12 +39,15 @@ Status ShmTransport::start(const Settings& settings) {
   if (host_id().empty()) return Status(Code::kUnsupported, "/proc/sys/kernel/random/boot_id can't be read");
   socket_name_ = "tidewire-shm-" + to_string(identity_.instance);
   TW_ASSIGN_OR_RETURN(target_, Target::start(*loop_, regions_, identity_, socket_name_));
-  if (settings.ptracer) prctl(PR_SET_PTRACER, ~0UL, 0, 0, 0);  // PR_SET_PTRACER_ANY; without Yama an error that changes nothing
+  if (settings.ptracer)
+    prctl(PR_SET_PTRACER, ~0UL, 0, 0, 0);  // PR_SET_PTRACER_ANY; without Yama an error that changes nothing
   regions_.set_observer(target_.get());
   return {};
 }
 
-ShmTransport::~ShmTransport() { stop(); }
+ShmTransport::~ShmTransport() {
+  stop();
+}
 
 std::vector<RailRecord> ShmTransport::rails() const {
   if (socket_name_.empty()) return {};
@@ -53,7 +60,8 @@ bool ShmTransport::reaches(const PeerRecord& peer) const {
 
 std::vector<std::pair<uint32_t, uint32_t>> ShmTransport::pair_rails(const PeerRecord& peer) const {
   if (!reaches(peer)) return {};
-  const auto rail = std::find_if(peer.rails.begin(), peer.rails.end(), [](const RailRecord& each) { return each.transport == "shm"; });
+  const auto rail = std::find_if(peer.rails.begin(), peer.rails.end(),
+                                 [](const RailRecord& each) { return each.transport == "shm"; });
   return {{0, rail == peer.rails.end() ? 0 : static_cast<uint32_t>(rail - peer.rails.begin())}};
 }
 
@@ -72,7 +80,11 @@ void ShmTransport::open(ChannelId id, const PeerRecord& peer, uint32_t, uint32_t
     loop_->post([this, id, refused] { events_.on_channel_down(id, refused, {}); });
     return;
   }
-  const Channel::Context context{*loop_, queue_, events_, identity_, [this](ChannelId gone) {
+  const Channel::Context context{*loop_,
+                                 queue_,
+                                 events_,
+                                 identity_,
+                                 [this](ChannelId gone) {
                                    std::unique_lock channels(channels_mutex_);
                                    channels_.erase(gone);
                                  },
@@ -87,6 +99,13 @@ void ShmTransport::open(ChannelId id, const PeerRecord& peer, uint32_t, uint32_t
     channels_[id] = channel;
   }
   channel->open();
+  bool stopped;
+  {
+    std::lock_guard lock(gone_mutex_);
+    stopped = stopped_;
+  }
+  // stop() may have looked for channels before this one was among them.
+  if (stopped) channel->close(Status(Code::kClosed, "the engine is shutting down"));
 }
 
 std::shared_ptr<Channel> ShmTransport::find(ChannelId id) const {
@@ -134,6 +153,7 @@ void ShmTransport::stop() {
   if (target_ != nullptr) target_->stop(monotonic_now() + kStopDrain);
   if (status_.ok()) regions_.set_observer(nullptr);
   if (loop_ != nullptr) loop_->stop();
+  if (target_ != nullptr) target_->disconnect();
 }
 
 std::string ShmTransport::describe() const {
@@ -143,10 +163,11 @@ std::string ShmTransport::describe() const {
     for (const auto& [id, channel] : channels_) channels.push_back(channel->describe());
   }
   const Target::Figures figures = target_ != nullptr ? target_->figures() : Target::Figures{};
-  return fmt::format(R"({{"socket": "{}", "copy_threads": {}, "copy_method": "{}", "chunks_waiting": {}, "served_peers": {}, )"
-                     R"("lookups_answered": {}, "connections_refused": {}, "channels": [{}]}})",
-                     socket_name_, queue_.threads(), copy_method(), queue_.waiting(), figures.peers, figures.lookups, figures.refused,
-                     fmt::join(channels, ", "));
+  return fmt::format(
+      R"({{"socket": "{}", "copy_threads": {}, "copy_method": "{}", "chunks_waiting": {}, "served_peers": {}, )"
+      R"("lookups_answered": {}, "connections_refused": {}, "channels": [{}]}})",
+      socket_name_, queue_.threads(), copy_method(), queue_.waiting(), figures.peers, figures.lookups, figures.refused,
+      fmt::join(channels, ", "));
 }
 
 }  // namespace tidewire::transport::shm

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ShmTransport: moves slices between processes of one host without a socket for the bytes. The initiator copies: into and out of mapped
-// pool memory of the target, or through the kernel (process_vm_readv and writev) for memory that the application brought. That both are on one
-// host, and who the other is, is proven when a channel is set up. The target keeps the last word on each copy through guard pages (guard.h).
+// ShmTransport: moves slices between processes of one host without a socket for the bytes. The initiator copies: into
+// and out of mapped pool memory of the target, or through the kernel (process_vm_readv and writev) for memory that the
+// application brought. That both are on one host, and who the other is, is proven when a channel is set up. The target
+// keeps the last word on each copy through guard pages (guard.h).
 //
-// A slice that this path can't carry (device memory at the target; other people's memory where the kernel refuses) is done with
-// kUnsupported: another transport should take it.
+// A slice that this path can't carry (device memory at the target; other people's memory where the kernel refuses) is
+// done with kUnsupported: another transport should take it.
 #pragma once
 
 #include <condition_variable>
@@ -29,8 +30,9 @@ namespace tidewire::transport::shm {
 
 class ShmTransport : public Transport {
  public:
-  // Listens at once; becomes the observer of `regions`. Where that fails (no descriptors, no threads) or settings.same_host is off, the
-  // transport reaches nobody, and status() tells why. `regions` and `events` must outlive it.
+  // Listens at once; becomes the observer of `regions`. Where that fails (no descriptors, no threads) or
+  // settings.same_host is off, the transport reaches nobody, and status() tells why. `regions` and `events` must
+  // outlive it.
   ShmTransport(RegionTable& regions, LocalIdentity identity, const Settings& settings, Events& events);
   ~ShmTransport() override;
 
@@ -45,7 +47,8 @@ class ShmTransport : public Transport {
   uint32_t lanes_per_pair() const override { return 1; }
   bool needs_revocation() const override { return false; }  // the initiator makes the copies itself
 
-  void open(ChannelId channel, const PeerRecord& peer, uint32_t local_rail, uint32_t remote_rail, Nanos deadline) override;
+  void open(ChannelId channel, const PeerRecord& peer, uint32_t local_rail, uint32_t remote_rail,
+            Nanos deadline) override;
   void post(ChannelId channel, SlicePtr slice) override;
   void close(ChannelId channel, const Status& why) override;
   void revoke(ChannelId via, ChannelId victim) override;

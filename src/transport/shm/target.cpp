@@ -34,9 +34,17 @@ Result<std::unique_ptr<Target>> Target::start(Loop& loop, RegionTable& regions, 
 }
 
 Target::~Target() {
+  disconnect();
+}
+
+void Target::disconnect() {
   for (const auto& peer : peers_) {
     if (peer->references != nullptr) peer->references->gone = true;
   }
+  peers_.clear();
+  listen_again_.reset();
+  listener_.reset();
+  peer_count_ = 0;
 }
 
 Status Target::region_added(Region& region) {
@@ -60,7 +68,8 @@ void Target::region_removing(Region& region, Nanos deadline) {
                       fmt::format("region [{:#x}, {:#x})", region.address, region.end()));
   if (region.backing.memfd < 0) return;
   // Peers unmap the file, so that freeing it frees its memory.
-  if (const uint64_t inode = file_inode(region.backing.memfd); inode != 0) loop_.post([this, inode] { forget_file(inode); });
+  if (const uint64_t inode = file_inode(region.backing.memfd); inode != 0)
+    loop_.post([this, inode] { forget_file(inode); });
 }
 
 // Waits until no live peer counts a copy in the slots. False when the deadline passed; those peers are cut off.
@@ -80,11 +89,14 @@ bool Target::wait_for_references(uint32_t first, uint32_t last, Nanos deadline, 
       }
       if (monotonic_now() >= deadline) {
         log::error("shm_stuck_copy",
-                   "process {} (instance {}) still copies in {} after the drain time; it is cut off, but if it is stopped rather than "
-                   "slow, up to 1 MiB can still be written there when it goes on; continue or end it before reusing the memory",
+                   "process {} (instance {}) still copies in {} after the drain time; it is cut off, but if it is "
+                   "stopped rather than "
+                   "slow, up to 1 MiB can still be written there when it goes on; continue or end it before reusing "
+                   "the memory",
                    peer->pid, peer->instance, what);
         loop_.post([this, references = peer] {
-          if (auto live = references->peer.lock()) drop(live, Status(Code::kTimeout, "it held a region beyond the drain time"));
+          if (auto live = references->peer.lock())
+            drop(live, Status(Code::kTimeout, "it held a region beyond the drain time"));
         });
         all_gone = false;
         break;
@@ -104,7 +116,9 @@ void Target::stop(Nanos deadline) {
   if (used > 0) wait_for_references(0, used - 1, deadline, "a region");
 }
 
-Target::Figures Target::figures() const { return {peer_count_.load(), lookups_.load(), refused_.load()}; }
+Target::Figures Target::figures() const {
+  return {peer_count_.load(), lookups_.load(), refused_.load()};
+}
 
 bool Target::accept_all() {
   while (true) {
@@ -115,7 +129,8 @@ bool Target::accept_all() {
       // The connection stays in the queue; without a pause the loop would spin on it.
       log::warn("shm_accept", "accepting a same-host peer: {}; trying again in 0.1 s",
                 errno_status(errno, "accept").message());
-      listen_again_->at(monotonic_now() + kAcceptPause, [this] { listener_->on_readable([this] { return accept_all(); }); });
+      listen_again_->at(monotonic_now() + kAcceptPause,
+                        [this] { listener_->on_readable([this] { return accept_all(); }); });
       return false;
     }
     serve(std::move(socket));
@@ -126,8 +141,10 @@ void Target::serve(UniqueFd socket) {
   auto credentials = peer_credentials(socket.get());
   if (!credentials.ok() || !trusted(*credentials)) {
     ++refused_;
-    log::warn("shm_stranger", "refused a same-host connection from process {} of user {}: only user {} and root may copy in this memory",
-              credentials.ok() ? credentials->pid : 0, credentials.ok() ? credentials->uid : 0, geteuid());
+    log::warn(
+        "shm_stranger",
+        "refused a same-host connection from process {} of user {}: only user {} and root may copy in this memory",
+        credentials.ok() ? credentials->pid : 0, credentials.ok() ? credentials->uid : 0, geteuid());
     return;
   }
   if (stopped_.load() || strangers_ >= kMaxStrangers || peers_.size() >= kMaxPeers) {
@@ -144,7 +161,8 @@ void Target::serve(UniqueFd socket) {
   ++strangers_;
   peer_count_ = peers_.size();
   peer->timer.at(monotonic_now() + kHandshakeTime, [this, weak = std::weak_ptr(peer)] {
-    if (auto live = weak.lock(); live && live->phase != Peer::Phase::kUp) drop(live, Status(Code::kTimeout, "its handshake took longer than 5 s"));
+    if (auto live = weak.lock(); live && live->phase != Peer::Phase::kUp)
+      drop(live, Status(Code::kTimeout, "its handshake took longer than 5 s"));
   });
   peer->socket->on_readable([this, weak = std::weak_ptr(peer)] {
     auto live = weak.lock();
@@ -185,8 +203,9 @@ Status Target::on_packet(Peer& peer, const std::vector<uint8_t>& bytes) {
       return on_lookup(peer, lookup);
     }
   }
-  const Status status = Status::error(Code::kProtocol, "unexpected packet of {} bytes, type {}; this side speaks version {}", bytes.size(),
-                                      static_cast<unsigned>(packet_type(bytes)), kVersion);
+  const Status status =
+      Status::error(Code::kProtocol, "unexpected packet of {} bytes, type {}; this side speaks version {}",
+                    bytes.size(), static_cast<unsigned>(packet_type(bytes)), kVersion);
   if (peer.phase != Peer::Phase::kUp) refuse(peer, status);
   return status;
 }
@@ -197,7 +216,8 @@ void Target::drop(const std::shared_ptr<Peer>& peer, const Status& why) {
   if (peer->phase != Peer::Phase::kUp) {
     --strangers_;
     ++refused_;
-    log::warn("shm_refused", "same-host connection of process {} ended before it was set up: {}", peer->pid, why.to_string());
+    log::warn("shm_refused", "same-host connection of process {} ended before it was set up: {}", peer->pid,
+              why.to_string());
   } else if (why.code() != Code::kPeerGone) {
     log::warn("shm_dropped", "same-host peer process {} dropped: {}", peer->pid, why.to_string());
   }

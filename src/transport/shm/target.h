@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Target: this process's side of the copies that peers make in its memory. It proves itself to initiators and checks their proof, tells them
-// regions, passes the files of pool memory, and closes regions before they go (guard.h).
+// Target: this process's side of the copies that peers make in its memory. It proves itself to initiators and checks
+// their proof, tells them regions, passes the files of pool memory, and closes regions before they go (guard.h).
 //
 // Runs on the loop's thread, except for region_added and region_removing, which the region table calls from any thread.
 #pragma once
@@ -40,8 +40,11 @@ class Target : public RegionTable::Observer {
   Status region_added(Region& region) override;
   void region_removing(Region& region, Nanos deadline) override;
 
-  // Closes all regions to peers, waits (bounded) for their copies. No peer is served any more. Not on the loop's thread.
+  // Closes all regions to peers, waits (bounded) for their copies. No peer is served any more. Not on the loop's
+  // thread.
   void stop(Nanos deadline);
+  // Closes all sockets: peers hear of the end. Once the loop's thread has ended.
+  void disconnect();
 
   struct Figures {
     size_t peers = 0;
@@ -61,7 +64,8 @@ class Target : public RegionTable::Observer {
     std::weak_ptr<Peer> peer;  // on the loop's thread
   };
 
-  Target(Loop& loop, RegionTable& regions, const LocalIdentity& identity) : loop_(loop), regions_(regions), identity_(identity) {}
+  Target(Loop& loop, RegionTable& regions, const LocalIdentity& identity)
+      : loop_(loop), regions_(regions), identity_(identity) {}
   bool accept_all();
   void serve(UniqueFd socket);
   bool on_packets(const std::shared_ptr<Peer>& peer);
@@ -69,8 +73,8 @@ class Target : public RegionTable::Observer {
   Status on_hello(Peer& peer, const Hello& hello);
   Status on_proof(Peer& peer, const Proof& proof);
   Status on_lookup(Peer& peer, const Lookup& lookup);
-  void describe_region(Peer& peer, uint64_t asked, RegionInfo* info, std::vector<UniqueFd>* opened, std::vector<int>* files,
-                       RangeHold* hold);
+  void describe_region(Peer& peer, uint64_t asked, RegionInfo* info, std::vector<UniqueFd>* opened,
+                       std::vector<int>* files, RangeHold* hold);
   void refuse(Peer& peer, const Status& why);
   void drop(const std::shared_ptr<Peer>& peer, const Status& why);
   void forget_file(uint64_t inode);

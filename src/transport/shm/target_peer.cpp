@@ -23,7 +23,9 @@ uint64_t file_inode(int fd) {
 namespace {
 
 // A second descriptor of the file that can't be used for writing.
-UniqueFd open_for_reading(int fd) { return UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC)); }
+UniqueFd open_for_reading(int fd) {
+  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+}
 
 }  // namespace
 
@@ -43,7 +45,8 @@ Status Target::on_hello(Peer& peer, const Hello& hello) {
   Status status;
   if (!std::equal(identity_.instance.begin(), identity_.instance.end(), hello.expected)) {
     status = Status(Code::kPeerGone, "another instance is here");
-  } else if (host_id().compare(0, sizeof hello.host_id, hello.host_id, strnlen(hello.host_id, sizeof hello.host_id)) != 0) {
+  } else if (host_id().compare(0, sizeof hello.host_id, hello.host_id, strnlen(hello.host_id, sizeof hello.host_id)) !=
+             0) {
     status = Status(Code::kUnreachable, "the boot ids differ: not the same host");
   }
   if (!status.ok()) {
@@ -61,7 +64,9 @@ Status Target::on_hello(Peer& peer, const Hello& hello) {
 
 Status Target::on_proof(Peer& peer, const Proof& proof) {
   if (!proof_matches(identity_.secret, Role::kInitiator, peer.facts, proof.proof)) {
-    const Status status(Code::kUnauthenticated, "the cluster secret of the initiator differs from this engine's; give both the same secret.file");
+    const Status status(
+        Code::kUnauthenticated,
+        "the cluster secret of the initiator differs from this engine's; give both the same secret.file");
     refuse(peer, status);
     return status;
   }
@@ -106,7 +111,9 @@ Status Target::on_proof(Peer& peer, const Proof& proof) {
   peer.timer.cancel();
   --strangers_;
   peer.phase = Peer::Phase::kUp;
-  return send_packet(peer.socket->fd(), &welcome, seal(welcome), files);
+  const Status sent = send_packet(peer.socket->fd(), &welcome, seal(welcome), files);
+  references->page->close_descriptor();
+  return sent;
 }
 
 Status Target::on_lookup(Peer& peer, const Lookup& lookup) {
@@ -128,8 +135,8 @@ Status Target::on_lookup(Peer& peer, const Lookup& lookup) {
   return send_packet(peer.socket->fd(), &answer, seal(answer, count), files);
 }
 
-void Target::describe_region(Peer& peer, uint64_t asked, RegionInfo* info, std::vector<UniqueFd>* opened, std::vector<int>* files,
-                             RangeHold* hold) {
+void Target::describe_region(Peer& peer, uint64_t asked, RegionInfo* info, std::vector<UniqueFd>* opened,
+                             std::vector<int>* files, RangeHold* hold) {
   info->asked = asked;
   info->descriptor = kNoFile;
   Status status = regions_.use(asked, 1, Access::kRemoteRead, *hold);

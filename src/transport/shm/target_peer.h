@@ -26,12 +26,14 @@ struct Target::Peer {
   struct File {
     uint64_t inode;
     bool writable;
-    bool operator<(const File& other) const { return std::pair(inode, writable) < std::pair(other.inode, other.writable); }
+    bool operator<(const File& other) const {
+      return std::pair(inode, writable) < std::pair(other.inode, other.writable);
+    }
   };
   std::map<File, uint32_t> files;  // passed already, with their number
   uint32_t next_file = 1;
-  std::vector<uint32_t> forgets;   // not yet sent
-  bool forgets_waiting = false;    // for the socket to become writable
+  std::vector<uint32_t> forgets;  // not yet sent
+  bool forgets_waiting = false;   // for the socket to become writable
 };
 
 // 0 when it can't be told.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages of the same-host transport: fixed structs, one in each packet of a SOCK_SEQPACKET Unix socket. Both ends run on one
-// machine, so numbers are in its byte order. Whatever arrives goes through parse() before it is used.
+// The messages of the same-host transport: fixed structs, one in each packet of a SOCK_SEQPACKET Unix socket. Both ends
+// run on one machine, so numbers are in its byte order. Whatever arrives goes through parse() before it is used.
 //
 //   initiator                              target
 //   Hello (instances, nonce)          ->
@@ -22,8 +22,8 @@ namespace tidewire::transport::shm {
 
 constexpr uint32_t kMagic = 0x48535754;  // "TWSH"
 constexpr uint16_t kVersion = 1;
-constexpr uint32_t kMaxLookups = 256;    // addresses in one Lookup, regions in one answer
-constexpr uint32_t kMaxFiles = 128;      // descriptors in one packet; the kernel's limit is 253
+constexpr uint32_t kMaxLookups = 256;  // addresses in one Lookup, regions in one answer
+constexpr uint32_t kMaxFiles = 128;    // descriptors in one packet; the kernel's limit is 253
 constexpr uint16_t kNoFile = 0xFFFF;
 
 enum class Type : uint16_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused, kLookup, kRegions, kForget };
@@ -120,7 +120,8 @@ struct Forget {
 };
 
 constexpr size_t kMaxPacket = sizeof(Regions);
-static_assert(sizeof(Header) == 16 && sizeof(RegionInfo) == 56 && sizeof(Lookup) <= kMaxPacket && sizeof(Forget) <= kMaxPacket);
+static_assert(sizeof(Header) == 16 && sizeof(RegionInfo) == 56 && sizeof(Lookup) <= kMaxPacket &&
+              sizeof(Forget) <= kMaxPacket);
 
 // The size of a packet with `count` list entries.
 template <typename T>
@@ -164,7 +165,8 @@ bool parse(std::span<const uint8_t> bytes, T* out) {
   Header header;
   if (bytes.size() < sizeof header) return false;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != kMagic || header.version != kVersion || header.type != T::kType || header.count > kMaxLookups) return false;
+  if (header.magic != kMagic || header.version != kVersion || header.type != T::kType || header.count > kMaxLookups)
+    return false;
   if (header.length != bytes.size() || bytes.size() != packet_size<T>(header.count)) return false;
   std::memcpy(out, bytes.data(), bytes.size());
   return true;

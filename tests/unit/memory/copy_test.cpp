@@ -38,7 +38,8 @@ TEST(Copy, EverySmallSizeIsExact) {
 TEST(Copy, StreamingIsExactAtEveryAlignment) {
   for (size_t source = 0; source < 64; source += 7) {
     for (size_t destination = 0; destination < 64; destination += 5) {
-      for (size_t n : {1024, 1025, 1087, 1279, 2047, 2303, 4096, 4097, 10'000}) check(n, source, destination, uint64_t{1} << 30);
+      for (size_t n : {1024, 1025, 1087, 1279, 2047, 2303, 4096, 4097, 10'000})
+        check(n, source, destination, uint64_t{1} << 30);
     }
   }
 }
@@ -54,7 +55,9 @@ TEST(Copy, PiecesOfALargeWholeThatAreTooShortToStreamAreExact) {
   for (size_t n = 0; n < 1024; n += 13) check(n, n % 5, n % 3, uint64_t{1} << 30);
 }
 
-TEST(Copy, TheMethodHasAName) { EXPECT_NE(std::string(copy_method()), ""); }
+TEST(Copy, TheMethodHasAName) {
+  EXPECT_NE(std::string(copy_method()), "");
+}
 
 }  // namespace
 }  // namespace tidewire

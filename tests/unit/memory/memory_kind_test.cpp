@@ -16,7 +16,9 @@
 namespace tidewire {
 namespace {
 
-uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+uint64_t address_of(const void* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
 
 class DeviceMemory {
  public:

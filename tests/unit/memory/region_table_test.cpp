@@ -21,7 +21,9 @@ class RegionTableTest : public ::testing::Test {
  protected:
   RegionTableTest() : buffer_(new char[8 * kMiB]) {}
   uint64_t at(uint64_t offset) const { return reinterpret_cast<uint64_t>(buffer_.get()) + offset; }
-  Status add(uint64_t from, uint64_t to, Permission permission = kReadWrite) { return table_.add(at(from), to - from, "*", permission); }
+  Status add(uint64_t from, uint64_t to, Permission permission = kReadWrite) {
+    return table_.add(at(from), to - from, "*", permission);
+  }
   Status use(uint64_t from, uint64_t to, Access access = Access::kLocal) {
     RangeHold hold;
     return table_.use(at(from), to - from, access, hold);
@@ -54,7 +56,11 @@ TEST_F(RegionTableTest, IdenticalRangesAreCounted) {
 
 TEST_F(RegionTableTest, OverlapNamesBothRangesAndLeavesTheFirst) {
   ASSERT_TRUE(add(kMiB, 3 * kMiB).ok());
-  for (auto [from, to] : {std::pair{0 * kMiB, 2 * kMiB}, {2 * kMiB, 4 * kMiB}, {kMiB + 1, kMiB + 2}, {0 * kMiB, 4 * kMiB}, {kMiB, 2 * kMiB}}) {
+  for (auto [from, to] : {std::pair{0 * kMiB, 2 * kMiB},
+                          {2 * kMiB, 4 * kMiB},
+                          {kMiB + 1, kMiB + 2},
+                          {0 * kMiB, 4 * kMiB},
+                          {kMiB, 2 * kMiB}}) {
     const Status status = add(from, to);
     EXPECT_EQ(status.code(), Code::kOverlap);
     EXPECT_THAT(status.message(), HasSubstr(hex(from)));
@@ -118,7 +124,8 @@ TEST_F(RegionTableTest, WrappedAndEmptyUses) {
   EXPECT_EQ(table_.use(at(10), UINT64_MAX - 5, Access::kLocal, hold).code(), Code::kInvalidArgument);
   EXPECT_TRUE(table_.use(at(10), 0, Access::kLocal, hold).ok());
   ASSERT_TRUE(table_.use(at(10), 10, Access::kLocal, hold).ok());
-  EXPECT_EQ(table_.use(at(10), UINT64_MAX - 5, Access::kLocal, hold).code(), Code::kInvalidArgument) << "after the fast path is set";
+  EXPECT_EQ(table_.use(at(10), UINT64_MAX - 5, Access::kLocal, hold).code(), Code::kInvalidArgument)
+      << "after the fast path is set";
 }
 
 TEST_F(RegionTableTest, PermissionsDecideRemoteAccess) {
@@ -132,12 +139,14 @@ TEST_F(RegionTableTest, PermissionsDecideRemoteAccess) {
   EXPECT_TRUE(use(20, 30, Access::kRemoteWrite).ok());
   RangeHold hold;
   ASSERT_TRUE(table_.use(at(10), 10, Access::kRemoteRead, hold).ok());
-  EXPECT_EQ(table_.use(at(10), 10, Access::kRemoteWrite, hold).code(), Code::kPermissionDenied) << "the fast path checks too";
+  EXPECT_EQ(table_.use(at(10), 10, Access::kRemoteWrite, hold).code(), Code::kPermissionDenied)
+      << "the fast path checks too";
 }
 
 TEST_F(RegionTableTest, AddManyIsAllOrNothingAndNamesIndexAndAddress) {
   ASSERT_TRUE(add(5000, 6000).ok());
-  const Status status = table_.add_many({{at(0), 1000}, {at(1000), 1000}, {at(4500), 1000}, {at(7000), 10}}, "*", kReadWrite);
+  const Status status =
+      table_.add_many({{at(0), 1000}, {at(1000), 1000}, {at(4500), 1000}, {at(7000), 10}}, "*", kReadWrite);
   EXPECT_EQ(status.code(), Code::kOverlap);
   EXPECT_THAT(status.message(), HasSubstr("range 2 of 4"));
   EXPECT_THAT(status.message(), HasSubstr(hex(4500)));
@@ -225,7 +234,8 @@ TEST_F(RegionTableTest, RemoveWithoutUsersReturnsAtOnceAndWithUsersCutsAfterTheD
   ASSERT_TRUE(table_.remove(at(0), 20 * kMillisecond).ok());
   RegionPin pin(*region);
   EXPECT_FALSE(pin.valid());
-  EXPECT_EQ(table_.use(at(0), 10, Access::kLocal, hold).code(), Code::kNotRegistered) << "a hold does not keep it usable";
+  EXPECT_EQ(table_.use(at(0), 10, Access::kLocal, hold).code(), Code::kNotRegistered)
+      << "a hold does not keep it usable";
 }
 
 TEST_F(RegionTableTest, KindIsTakenFromTheMemory) {

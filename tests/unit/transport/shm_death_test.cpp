@@ -111,7 +111,8 @@ void be_initiator(int in, int out) {
   std::memset(bytes_at(local), 0x77, kSize);
   const ChannelId channel = host.connect(record_of(target));
   for (uint64_t round = 0;; ++round) {
-    const bool good = host.write(channel, local, target.pool, kSize).ok() && host.write(channel, local, target.own, kSize).ok();
+    const bool good =
+        host.write(channel, local, target.pool, kSize).ok() && host.write(channel, local, target.own, kSize).ok();
     if (round == 0 && write(out, &good, sizeof good) < 0) _exit(1);
     if (!good) pause();
   }

@@ -33,7 +33,8 @@ class ShmGuard : public ::testing::TestWithParam<bool> {
   PoolBacking backing_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Memory, ShmGuard, ::testing::Bool(), [](const auto& info) { return info.param ? "Pool" : "Own"; });
+INSTANTIATE_TEST_SUITE_P(Memory, ShmGuard, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Pool" : "Own"; });
 
 // Writers never stop; after each remove() the memory belongs to the target's owner again, and no byte of it may change.
 TEST_P(ShmGuard, NothingIsWrittenAfterRemoveReturns) {

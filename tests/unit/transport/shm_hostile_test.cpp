@@ -70,6 +70,13 @@ class ShmHostile : public ::testing::Test {
     EXPECT_TRUE(host.write(channel, local, remote, 1000).ok());
     EXPECT_EQ(bytes_at(remote)[999], 3);
   }
+  // Until the target has noticed that all connections ended.
+  void wait_for_no_peers() {
+    const Nanos patience = monotonic_now() + 60 * kSecond;
+    while (target_.transport.describe().find("\"served_peers\": 0,") == std::string::npos && monotonic_now() < patience) {
+      std::this_thread::yield();
+    }
+  }
   Host target_;
 };
 
@@ -137,6 +144,7 @@ TEST_F(ShmHostile, PacketsOutOfTurnAndTooLarge) {
 
 TEST_F(ShmHostile, DescriptorsThatNobodyWantsAreNotKept) {
   expect_alive();
+  wait_for_no_peers();
   const size_t before = open_descriptors();
   for (int round = 0; round < 20; ++round) {
     UniqueFd socket = connect_raw();
@@ -148,6 +156,7 @@ TEST_F(ShmHostile, DescriptorsThatNobodyWantsAreNotKept) {
     ASSERT_TRUE(send_packet(socket.get(), end.data(), end.size()).ok());
     ASSERT_TRUE(closed_by_peer(socket.get()));
   }
+  wait_for_no_peers();
   EXPECT_EQ(open_descriptors(), before);
 }
 
@@ -261,7 +270,8 @@ TEST(ShmLyingTarget, WelcomesThatAreNone) {
     Host host;
     host.transport.open(1, liar.record(), 0, 0, monotonic_now() + 30 * kSecond);
     const Status status = host.events.wait_down(1);
-    EXPECT_TRUE(status.code() == Code::kProtocol || status.code() == Code::kNoResources) << kind << ": " << status.to_string();
+    EXPECT_TRUE(status.code() == Code::kProtocol || status.code() == Code::kNoResources)
+        << kind << ": " << status.to_string();
   }
 }
 

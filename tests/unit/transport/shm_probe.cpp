@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Times the same-host transport alone, without an engine above it, beside plain copies of the same bytes; for tuning by hand:
+// Times the same-host transport alone, without an engine above it, beside plain copies of the same bytes; for tuning by
+// hand:
 //   build/tests/shm_probe
 // The target is a process of its own; buffers are walked, so that caches hold nothing.
 #include <fmt/format.h>
@@ -122,7 +123,8 @@ void run(const TargetFacts& target) {
 
   for (uint64_t size : {4ul << 20, 16ul << 20, 64ul << 20}) {
     Median plain, streamed, ours, raw_foreign, foreign;
-    static char* copy = static_cast<char*>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+    static char* copy = static_cast<char*>(
+        mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
     for (int round = 0; round < 15; ++round) {
       const auto count = static_cast<double>(kSize / size);
       const double gigabyte = static_cast<double>(size) * count / 1e9;
@@ -130,39 +132,47 @@ void run(const TargetFacts& target) {
         for (uint64_t at = 0; at + size <= kSize; at += size) each(at);
       };
       plain.values.push_back(gigabyte / seconds_of([&] {
-        in_two([&](int half) {
-          walk([&](uint64_t at) {
-            std::memcpy(copy + at + static_cast<uint64_t>(half) * size / 2,
-                        reinterpret_cast<char*>(allocation.address) + at + static_cast<uint64_t>(half) * size / 2, size / 2);
-          });
-        });
-      }));
+                               in_two([&](int half) {
+                                 walk([&](uint64_t at) {
+                                   std::memcpy(copy + at + static_cast<uint64_t>(half) * size / 2,
+                                               reinterpret_cast<char*>(allocation.address) + at +
+                                                   static_cast<uint64_t>(half) * size / 2,
+                                               size / 2);
+                                 });
+                               });
+                             }));
       streamed.values.push_back(gigabyte / seconds_of([&] {
-        in_two([&](int half) {
-          walk([&](uint64_t at) {
-            copy_bytes(copy + at + static_cast<uint64_t>(half) * size / 2,
-                       reinterpret_cast<char*>(allocation.address) + at + static_cast<uint64_t>(half) * size / 2, size / 2);
-          });
-        });
-      }));
-      ours.values.push_back(gigabyte / seconds_of([&] {
-        walk([&](uint64_t at) { transfer(cut_up(allocation.address + at, target.pool + at, size, 1 << 20), 1); });
-      }));
+                                  in_two([&](int half) {
+                                    walk([&](uint64_t at) {
+                                      copy_bytes(copy + at + static_cast<uint64_t>(half) * size / 2,
+                                                 reinterpret_cast<char*>(allocation.address) + at +
+                                                     static_cast<uint64_t>(half) * size / 2,
+                                                 size / 2);
+                                    });
+                                  });
+                                }));
+      ours.values.push_back(
+          gigabyte / seconds_of([&] {
+            walk([&](uint64_t at) { transfer(cut_up(allocation.address + at, target.pool + at, size, 1 << 20), 1); });
+          }));
       raw_foreign.values.push_back(gigabyte / seconds_of([&] {
-        in_two([&](int half) {
-          walk([&](uint64_t at) {
-            const uint64_t offset = at + static_cast<uint64_t>(half) * size / 2;
-            const iovec local{reinterpret_cast<void*>(own + offset), size / 2}, remote{reinterpret_cast<void*>(target.own + offset), size / 2};
-            if (process_vm_writev(target.pid, &local, 1, &remote, 1, 0) < 0) _exit(2);
-          });
-        });
-      }));
-      foreign.values.push_back(gigabyte / seconds_of([&] {
-        walk([&](uint64_t at) { transfer(cut_up(own + at, target.own + at, size, 1 << 20), 1); });
-      }));
+                                     in_two([&](int half) {
+                                       walk([&](uint64_t at) {
+                                         const uint64_t offset = at + static_cast<uint64_t>(half) * size / 2;
+                                         const iovec local{reinterpret_cast<void*>(own + offset), size / 2},
+                                             remote{reinterpret_cast<void*>(target.own + offset), size / 2};
+                                         if (process_vm_writev(target.pid, &local, 1, &remote, 1, 0) < 0) _exit(2);
+                                       });
+                                     });
+                                   }));
+      foreign.values.push_back(
+          gigabyte / seconds_of([&] {
+            walk([&](uint64_t at) { transfer(cut_up(own + at, target.own + at, size, 1 << 20), 1); });
+          }));
     }
-    fmt::print("{:3} MiB  GB/s: memcpy x2 {:.2f}  streaming x2 {:.2f}  pool {:.2f}   process_vm x2 {:.2f}  own {:.2f}\n", size >> 20,
-               plain.get(), streamed.get(), ours.get(), raw_foreign.get(), foreign.get());
+    fmt::print(
+        "{:3} MiB  GB/s: memcpy x2 {:.2f}  streaming x2 {:.2f}  pool {:.2f}   process_vm x2 {:.2f}  own {:.2f}\n",
+        size >> 20, plain.get(), streamed.get(), ours.get(), raw_foreign.get(), foreign.get());
   }
 
   for (auto [name, local, remote] : {std::tuple{"pool", allocation.address, target.pool}, {"own", own, target.own}}) {
@@ -170,7 +180,10 @@ void run(const TargetFacts& target) {
       Median latency;
       for (int round = 0; round < 20'000; ++round) {
         const uint64_t at = static_cast<uint64_t>(round) * 65536 % kSize;
-        latency.values.push_back(seconds_of([&] { transfer({{local + at % (16 * 65536), remote + at % (16 * 65536), size}}, 1); }) * 1e6);
+        latency.values.push_back(seconds_of([&] {
+                                   transfer({{local + at % (16 * 65536), remote + at % (16 * 65536), size}}, 1);
+                                 }) *
+                                 1e6);
       }
       fmt::print("{} {} bytes: {:.2f} us median\n", name, size, latency.get());
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the same-host transport share: an Events that can be waited on, an engine's worth of memory and transport, slices.
+// What the tests of the same-host transport share: an Events that can be waited on, an engine's worth of memory and
+// transport, slices.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +43,8 @@ class RecordedEvents : public Events {
   }
   void on_slice_done(ChannelId channel, const SlicePtr& slice, const Status& status) override {
     std::lock_guard lock(mutex_);
-    EXPECT_TRUE(!down_.contains(channel) || status.code() == Code::kUnreachable) << "a slice was done after its channel was down";
+    EXPECT_TRUE(!down_.contains(channel) || status.code() == Code::kUnreachable)
+        << "a slice was done after its channel was down";
     EXPECT_FALSE(done_.contains(slice->id)) << "done twice";
     done_[slice->id] = status;
     changed_.notify_all();
@@ -57,7 +59,8 @@ class RecordedEvents : public Events {
     return wait([&] { return up_.contains(channel) || down_.contains(channel); }) && up_.contains(channel);
   }
   Status wait_down(ChannelId channel) {
-    if (!wait([&] { return down_.contains(channel); })) return Status(Code::kInternal, "hard stop: the channel did not go down");
+    if (!wait([&] { return down_.contains(channel); }))
+      return Status(Code::kInternal, "hard stop: the channel did not go down");
     return down_[channel];
   }
   InstanceId seen(ChannelId channel) {
@@ -69,12 +72,17 @@ class RecordedEvents : public Events {
     return done_.contains(slice);
   }
   Status wait_done(uint64_t slice) {
-    if (!wait([&] { return done_.contains(slice); })) return Status(Code::kInternal, "hard stop: the slice was not done");
+    if (!wait([&] { return done_.contains(slice); }))
+      return Status(Code::kInternal, "hard stop: the slice was not done");
     return done_[slice];
   }
   // Until the slice is done or its channel is down.
-  bool wait_terminal(uint64_t slice, ChannelId channel) { return wait([&] { return done_.contains(slice) || down_.contains(channel); }); }
-  bool wait_revoked(ChannelId channel) { return wait([&] { return revoked_.contains(channel); }); }
+  bool wait_terminal(uint64_t slice, ChannelId channel) {
+    return wait([&] { return done_.contains(slice) || down_.contains(channel); });
+  }
+  bool wait_revoked(ChannelId channel) {
+    return wait([&] { return revoked_.contains(channel); });
+  }
 
  private:
   template <typename Condition>
@@ -94,7 +102,8 @@ class RecordedEvents : public Events {
 class Host {
  public:
   explicit Host(const std::string& secret = "", Settings settings = {})
-      : instance(make_instance_id()), transport(regions, LocalIdentity{instance, "127.0.0.1:1", secret}, settings, events) {}
+      : instance(make_instance_id()),
+        transport(regions, LocalIdentity{instance, "127.0.0.1:1", secret}, settings, events) {}
   ~Host() {
     transport.stop();
     regions.clear();
@@ -171,7 +180,9 @@ class Host {
   std::atomic<uint64_t> next_slice{0};
 };
 
-inline char* bytes_at(uint64_t address) { return reinterpret_cast<char*>(address); }
+inline char* bytes_at(uint64_t address) {
+  return reinterpret_cast<char*>(address);
+}
 
 inline void fill_pattern(uint64_t address, uint64_t length, unsigned seed) {
   std::mt19937_64 random(seed);

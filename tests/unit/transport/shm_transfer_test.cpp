@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes moved between two transports of one process: sizes, borders, kinds of memory, permissions, the life of a channel.
+// Bytes moved between two transports of one process: sizes, borders, kinds of memory, permissions, the life of a
+// channel.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -34,9 +36,10 @@ TEST_P(ShmTransfer, EverySizeIsExactAndNothingBesideIsTouched) {
   const uint64_t local = memory(a_, kSpace), remote = memory(b_, kSpace);
   fill_pattern(local, kSpace, 1);
   const ChannelId channel = a_.connect(b_);
-  std::vector<uint64_t> sizes{1,      2,      3,      7,       63,      64,      65,      511,     512,     513,          4095,
-                              4096,   4097,   65535,  65536,   65537,   262143,  262144,  262145,  1048575, 1048576,      1048577,
-                              524288, 786431, 786433, 2097153, 3000000, kSpace - 2 * kCanary - 16};
+  std::vector<uint64_t> sizes{1,       2,      3,      7,      63,      64,      65,
+                              511,     512,    513,    4095,   4096,    4097,    65535,
+                              65536,   65537,  262143, 262144, 262145,  1048575, 1048576,
+                              1048577, 524288, 786431, 786433, 2097153, 3000000, kSpace - 2 * kCanary - 16};
   for (uint64_t size : sizes) {
     for (uint64_t shift : {0, 1, 7}) {
       std::memset(bytes_at(remote), 0xEE, kSpace);
@@ -196,8 +199,10 @@ TEST_F(ShmChannel, AdjacentRegionsAreCrossed) {
   const uint64_t local = a_.pool_memory(1 << 20);
   auto allocation = b_.pool.allocate(1 << 20, "*").value();
   for (uint64_t i = 0; i < 4; ++i) {
-    ASSERT_TRUE(b_.regions.add(allocation.address + i * 262144, 262144, "*", Permission::kReadWrite,
-                               {allocation.backing.memfd, i * 262144}).ok());
+    ASSERT_TRUE(b_.regions
+                    .add(allocation.address + i * 262144, 262144, "*", Permission::kReadWrite,
+                         {allocation.backing.memfd, i * 262144})
+                    .ok());
   }
   fill_pattern(local, 1 << 20, 8);
   const ChannelId channel = a_.connect(b_);
@@ -217,7 +222,8 @@ TEST_F(ShmChannel, MemoryOfBothKindsMixesInOneSlice) {
   fill_pattern(local_own, 100'000, 2);
   std::vector<Piece> pieces;
   for (uint64_t i = 0; i < 100; ++i) {
-    pieces.push_back({(i % 3 ? local_pool : local_own) + i * 1000, (i % 2 ? remote_pool : remote_own) + i * 1000, 1000});
+    pieces.push_back(
+        {(i % 3 ? local_pool : local_own) + i * 1000, (i % 2 ? remote_pool : remote_own) + i * 1000, 1000});
   }
   const ChannelId channel = a_.connect(b_);
   ASSERT_TRUE(a_.transfer(channel, Opcode::kWrite, pieces).ok());
@@ -300,6 +306,63 @@ TEST_F(ShmChannel, SecretsMustAgree) {
   }
 }
 
+TEST_F(ShmChannel, AStoppedTargetIsHeardOfAtOnceAndTakesNobody) {
+  const uint64_t local = a_.pool_memory(4096), remote = b_.pool_memory(4096);
+  const ChannelId channel = a_.connect(b_);
+  ASSERT_TRUE(a_.write(channel, local, remote, 10).ok());
+  b_.transport.stop();
+  EXPECT_EQ(a_.events.wait_down(channel).code(), Code::kPeerGone);
+  a_.transport.open(20, b_.record(), 0, 0, monotonic_now() + 30 * kSecond);
+  EXPECT_EQ(a_.events.wait_down(20).code(), Code::kUnreachable);
+  b_.transport.open(21, a_.record(), 0, 0, monotonic_now() + kSecond);
+  b_.transport.stop();
+}
+
+TEST_F(ShmChannel, StopTakesItsOwnChannelsDown) {
+  const ChannelId channel = a_.connect(b_);
+  a_.transport.stop();
+  EXPECT_EQ(a_.events.wait_down(channel).code(), Code::kClosed);
+}
+
+TEST_F(ShmChannel, HandlersMayPostFromWithinEvents) {
+  // Each slice posts the next from on_slice_done; without a limit the stack would end.
+  class Chain : public Events {
+   public:
+    void on_channel_up(ChannelId) override { up.store(true); }
+    void on_channel_down(ChannelId, const Status&, const InstanceId&) override {}
+    void on_slice_done(ChannelId channel, const SlicePtr&, const Status& status) override {
+      EXPECT_TRUE(status.ok());
+      if (++count < 20'000) transport->post(channel, make());
+    }
+    void on_revoked(ChannelId) override {}
+    std::function<SlicePtr()> make;
+    ShmTransport* transport = nullptr;
+    std::atomic<bool> up{false};
+    std::atomic<int> count{0};
+  } chain;
+  const uint64_t remote = b_.pool_memory(4096);
+  RegionTable regions;
+  std::vector<char> buffer(4096);
+  const auto local = reinterpret_cast<uint64_t>(buffer.data());
+  ASSERT_TRUE(regions.add(local, 4096, "*", Permission::kNone).ok());
+  ShmTransport transport(regions, LocalIdentity{make_instance_id(), "chain", ""}, Settings{}, chain);
+  chain.transport = &transport;
+  chain.make = [&] {
+    auto slice = std::make_shared<Slice>();
+    slice->pieces = {{local, remote, 64}};
+    slice->bytes = 64;
+    EXPECT_TRUE(regions.use(local, 64, Access::kLocal, slice->hold).ok());
+    return slice;
+  };
+  transport.open(1, b_.record(), 0, 0, monotonic_now() + 30 * kSecond);
+  const Nanos patience = monotonic_now() + 60 * kSecond;
+  while (!chain.up && monotonic_now() < patience) std::this_thread::yield();
+  transport.post(1, chain.make());
+  while (chain.count < 20'000 && monotonic_now() < patience) std::this_thread::yield();
+  EXPECT_EQ(chain.count, 20'000);
+  transport.stop();
+}
+
 TEST_F(ShmChannel, RevokeIsConfirmed) {
   const ChannelId channel = a_.connect(b_);
   a_.transport.revoke(channel, 99);
@@ -322,10 +385,12 @@ TEST_F(ShmChannel, CloseWithWorkInFlightHandsEverythingBackAndTouchesNothingAfte
     EXPECT_EQ(a_.events.wait_down(channel).code(), Code::kCanceled);
     std::memset(bytes_at(remote), round + 1, kSize);
     std::memset(bytes_at(local), 0, kSize);
-    const size_t done = static_cast<size_t>(std::count_if(ids.begin(), ids.end(), [&](uint64_t id) { return a_.events.is_done(id); }));
+    const size_t done =
+        static_cast<size_t>(std::count_if(ids.begin(), ids.end(), [&](uint64_t id) { return a_.events.is_done(id); }));
     EXPECT_EQ(a_.transport.drive(channel), false);
     for (uint64_t i = 0; i < kSize; i += 4096) ASSERT_EQ(bytes_at(local)[i], 0) << "touched after on_channel_down";
-    EXPECT_EQ(done, static_cast<size_t>(std::count_if(ids.begin(), ids.end(), [&](uint64_t id) { return a_.events.is_done(id); })));
+    EXPECT_EQ(done, static_cast<size_t>(
+                        std::count_if(ids.begin(), ids.end(), [&](uint64_t id) { return a_.events.is_done(id); })));
   }
 }
 
