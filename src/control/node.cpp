@@ -55,7 +55,8 @@ NodeImpl::NodeImpl(Options options, Handler& handler)
                [this](const std::string& address) {
                  sessions_.erase(address);
                  count();
-               }},
+               },
+               [this] { make_room(); }},
       server_(io_, handler, options_.settings, scratch_) {}
 
 NodeImpl::~NodeImpl() {
@@ -115,6 +116,23 @@ Result<std::shared_ptr<Session>> NodeImpl::session(const std::string& address) {
   sessions_.emplace(address, session);
   count();
   return session;
+}
+
+// Peers are known by their records; connections are kept for the most recent ones only, so that ten thousand peers do not take as many
+// descriptors.
+void NodeImpl::make_room() {
+  if (sessions_.size() <= kMostIdle) return;
+  // Later: the session that asks is on the stack, and may get new work yet.
+  asio::post(io_, [this] {
+    std::shared_ptr<Session> oldest;
+    size_t idle = 0;
+    for (const auto& [address, session] : sessions_) {
+      if (!session->idle()) continue;
+      ++idle;
+      if (!oldest || session->last_used() < oldest->last_used()) oldest = session;
+    }
+    if (idle > kMostIdle) oldest->retire();
+  });
 }
 
 void NodeImpl::ask(const std::string& address, FrameType request, FrameType answer, Nanos deadline,

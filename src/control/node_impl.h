@@ -56,7 +56,10 @@ class NodeImpl final : public Node {
   void on_connection(Socket socket, const Agreement& agreement, uint32_t rail);
   void begin_stop();
   void stop_when_quiet(Nanos until);
+  void make_room();
   void count();
+
+  static constexpr size_t kMostIdle = 128;  // control connections kept without work
 
   const Options options_;
   Handler& handler_;

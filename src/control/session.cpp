@@ -172,6 +172,7 @@ void Session::on_frame(Frame frame) {
   Request request = std::move(found->second);
   requests_.erase(found);
   request.timer->cancel();
+  if (!has_work()) context_.on_idle();
   if (frame.type == request.answer) return request.done(std::move(frame));
   Status status = frame.type == FrameType::kError ? decode_outcome(frame.payload) : Status();
   if (status.ok())
@@ -277,11 +278,16 @@ void Session::arm_idle_timer(Nanos when) {
     const Nanos due = self->last_used_ + self->context_.settings.idle_close;
     if (self->has_work()) return self->arm_idle_timer(monotonic_now() + self->context_.settings.idle_close);
     if (due > monotonic_now()) return self->arm_idle_timer(due);
-    auto idle = self->connection_;
-    self->drop_connection();
-    self->say_goodbye(std::move(idle));
-    self->offer_disposal();
+    self->retire();
   });
+}
+
+void Session::retire() {
+  if (!idle()) return;
+  auto connection = connection_;
+  drop_connection();
+  say_goodbye(std::move(connection));
+  offer_disposal();
 }
 
 void Session::say_goodbye(std::shared_ptr<Connection> connection) {

@@ -33,6 +33,7 @@ class Session : public std::enable_shared_from_this<Session> {
     ScratchBuffer& scratch;
     std::function<void(const std::string& address, const InstanceId& instance, const Status& why)> on_peer_closed;
     std::function<void(const std::string& address)> on_disposable;
+    std::function<void()> on_idle;  // a session answered its last request and keeps its connection
   };
   using Answer = std::function<void(Result<Frame> answer)>;
 
@@ -46,6 +47,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void stop(const Status& why);
   void close();
   bool connected() const { return connection_ != nullptr; }
+  bool idle() const { return connection_ && !has_work(); }
+  Nanos last_used() const { return last_used_; }
+  // Ends an idle connection before its time, to make room for others.
+  void retire();
   bool disposable() const { return !connection_ && !connecting_ && requests_.empty() && outbox_.empty(); }
 
  private:
