@@ -529,6 +529,16 @@ def _quietly(call):
         pass
 
 
+def test_the_interpreter_lock_is_free_while_engines_start_and_memory_is_made_ready():
+    def start_and_allocate():
+        for _ in range(3):
+            with tidewire.Engine() as engine, engine.allocate(256 << 20) as buffer:
+                engine.copy_in(buffer, bytes(64 << 20))
+
+    # With the lock held over these calls the counter would get the gaps between them alone.
+    assert Counter().rate(0.2, start_and_allocate) > 10_000
+
+
 def test_waiting_takes_no_processor_time(stuck):
     batch = stuck.write()
     waiters = [threading.Thread(target=_quietly, args=(batch.wait,)) for _ in range(32)]
