@@ -68,32 +68,77 @@ void Channel::post(SlicePtr slice) {
   }
   if (slice->pieces.empty()) {
     context_.events.on_slice_done(id_, slice, {});
-  } else if (is_small(*slice) && nesting < kMaxNesting) {
+    leave();
+    return;
+  }
+  std::vector<uint64_t> unknown;
+  const Status status = admit(remote_, *slice, &unknown);
+  if (!status.ok()) {
+    report(slice, status);
+  } else if (unknown.empty() && is_small(*slice) && nesting < kMaxNesting) {
     Chunk chunk{0, 0, slice->bytes, 0};
     CopyResult result = copy_chunk(remote_, *slice, chunk, stop_);
     if (result.kind == CopyResult::kMissing) {
-      auto work = std::make_shared<Work>();
-      work->channel = shared_from_this();
-      work->slice = std::move(slice);
-      work->chunks.push_back(chunk);
-      work->next = 1;  // not for the queue until its regions are known
-      work->unfinished = 1;
+      const WorkPtr work = make_work(std::move(slice), {chunk});
+      work->admitted = true;
       park(work, 0, std::move(result.missing));
     } else if (result.kind != CopyResult::kStopped) {
-      ++nesting;
-      context_.events.on_slice_done(id_, slice, result.status);
-      --nesting;
-      if (result.status.code() == Code::kPeerGone) close(result.status);
+      report(slice, result.status);
     }
   } else {
-    auto work = std::make_shared<Work>();
-    work->channel = shared_from_this();
-    work->chunks = cut(*slice, chunk_bytes(*slice));
-    work->slice = std::move(slice);
-    work->unfinished = static_cast<uint32_t>(work->chunks.size());
-    if (!context_.queue.push(work)) copy_here();
+    std::vector<Chunk> chunks =
+        is_small(*slice) ? std::vector<Chunk>{{0, 0, slice->bytes, 0}} : cut(*slice, chunk_bytes(*slice));
+    const WorkPtr work = make_work(std::move(slice), std::move(chunks));
+    if (unknown.empty()) {
+      start(work);
+    } else {
+      work->unfinished = 1;
+      park(work, 0, std::move(unknown));
+    }
   }
   leave();
+}
+
+WorkPtr Channel::make_work(SlicePtr slice, std::vector<Chunk> chunks) {
+  auto work = std::make_shared<Work>();
+  work->channel = shared_from_this();
+  work->slice = std::move(slice);
+  work->chunks = std::move(chunks);
+  work->unfinished = static_cast<uint32_t>(work->chunks.size());
+  return work;
+}
+
+// Gives the chunks of an admitted slice to whoever copies.
+void Channel::start(const WorkPtr& work) {
+  work->admitted = true;
+  work->unfinished = static_cast<uint32_t>(work->chunks.size());
+  if (!context_.queue.push(work)) copy_here();
+}
+
+// Between enter and leave: a slice whose regions were asked for looks at all of them again.
+void Channel::readmit(const WorkPtr& work) {
+  std::vector<uint64_t> unknown;
+  const Status status = admit(remote_, *work->slice, &unknown);
+  if (!status.ok()) {
+    finish_chunk(work, status);
+  } else if (!unknown.empty()) {
+    // Only questions that repeat themselves count: a slice may lie in more regions than one question names.
+    if (std::exchange(work->asked_for, unknown.front()) != unknown.front()) work->chunks[0].lookups = 0;
+    park(work, 0, std::move(unknown));
+  } else if (work->chunks.size() == 1) {
+    work->admitted = true;
+    work->next = 1;
+    run(work, 0);  // a small one: at once
+  } else {
+    start(work);
+  }
+}
+
+void Channel::report(const SlicePtr& slice, const Status& status) {
+  ++nesting;
+  context_.events.on_slice_done(id_, slice, status);
+  --nesting;
+  if (status.code() == Code::kPeerGone) close(status);
 }
 
 // For the case that no worker could be started.

@@ -60,6 +60,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void leave();
   void copy_here();
   void finish_chunk(const WorkPtr& work, const Status& status);
+  WorkPtr make_work(SlicePtr slice, std::vector<Chunk> chunks);
+  void start(const WorkPtr& work);
+  void readmit(const WorkPtr& work);
+  void report(const SlicePtr& slice, const Status& status);
   void park(const WorkPtr& work, uint32_t chunk, std::vector<uint64_t> missing);
 
   // On the loop's thread.

@@ -308,6 +308,10 @@ Status Channel::on_regions(const Regions& answer, std::vector<UniqueFd> descript
       if (!enter()) continue;
       finish_chunk(each.work, refused[*bad]);
       leave();
+    } else if (!each.work->admitted) {
+      if (!enter()) continue;
+      readmit(each.work);
+      leave();
     } else if (each.work->chunks.size() == 1) {
       run(each.work, each.chunk);  // a small one: at once
     } else {

@@ -16,6 +16,28 @@ namespace {
 constexpr size_t kMaxParts = 512;             // iovecs in one system call; the kernel takes 1024
 constexpr uint64_t kBounceBytes = 64 * 1024;  // device memory on its way to or from another process's memory
 
+// Whether the operation is possible on a region.
+Status check(const RemoteSide& remote, const RemoteRegion& region, bool writing, uint64_t at) {
+  const auto where = [&] {
+    return fmt::format("[{:#x}, {:#x}) of {}", region.address, region.address + region.length, remote.name);
+  };
+  if (writing ? region.permission != Permission::kReadWrite : region.permission == Permission::kNone) {
+    return Status::error(Code::kPermissionDenied,
+                         "address {:#x} lies in region {}, which forbids remote {}; its owner must register it with "
+                         "that permission",
+                         at, where(), writing ? "writes" : "reads");
+  }
+  if (region.backing == Backing::kDevice) {
+    return Status::error(Code::kUnsupported, "region {} is device memory, which the same-host path can't reach",
+                         where());
+  }
+  if (region.backing == Backing::kForeign && !remote.foreign.ok()) {
+    return Status::error(Code::kUnsupported, "region {} is not pool memory, and {}", where(),
+                         remote.foreign.message());
+  }
+  return {};
+}
+
 // Moves one chunk. Holds at most one remote reference and one local pin at a time, and both for one step.
 class Mover {
  public:
@@ -42,7 +64,7 @@ class Mover {
           return {CopyResult::kMissing, {}, missing_from_here()};
         }
         step_ = 0;
-        if (Status status = check(at); !status.ok()) return fail(status);
+        if (Status status = check(remote_, *region_, writing_, at); !status.ok()) return fail(status);
       }
       uint64_t n =
           std::min({chunk_.left, piece.length - chunk_.offset, region_->address + region_->length - at, kStepBytes});
@@ -79,28 +101,6 @@ class Mover {
     parts_ = 0;
     (void)release();
     return {CopyResult::kFailed, status, {}};
-  }
-
-  // Whether the operation is possible on the region that is now referenced.
-  Status check(uint64_t at) const {
-    const auto where = [&] {
-      return fmt::format("[{:#x}, {:#x}) of {}", region_->address, region_->address + region_->length, remote_.name);
-    };
-    if (writing_ ? region_->permission != Permission::kReadWrite : region_->permission == Permission::kNone) {
-      return Status::error(Code::kPermissionDenied,
-                           "address {:#x} lies in region {}, which forbids remote {}; its owner must register it with "
-                           "that permission",
-                           at, where(), writing_ ? "writes" : "reads");
-    }
-    if (region_->backing == Backing::kDevice) {
-      return Status::error(Code::kUnsupported, "region {} is device memory, which the same-host path can't reach",
-                           where());
-    }
-    if (region_->backing == Backing::kForeign && !remote_.foreign.ok()) {
-      return Status::error(Code::kUnsupported, "region {} is not pool memory, and {}", where(),
-                           remote_.foreign.message());
-    }
-    return {};
   }
 
   // Ends the step: all of it is done and visible before the reference is given back.
@@ -248,6 +248,28 @@ std::vector<Chunk> cut(const Slice& slice, uint64_t bytes) {
   }
   if (chunk.left > 0) chunks.push_back(chunk);
   return chunks;
+}
+
+Status admit(const RemoteSide& remote, const Slice& slice, std::vector<uint64_t>* unknown) {
+  const bool writing = slice.opcode == Opcode::kWrite;
+  RemoteRegionPtr region;
+  for (const Piece& piece : slice.pieces) {
+    const uint64_t end = piece.remote + piece.length;
+    uint64_t at = piece.remote;
+    while (at < end) {
+      if (!region || !region->covers(at)) {
+        region = remote.map.find(at);
+        if (!region) {
+          unknown->push_back(at);
+          if (unknown->size() == kMaxLookups) return {};
+          break;
+        }
+        TW_RETURN_IF_ERROR(check(remote, *region, writing, at));
+      }
+      at = region->address + region->length;
+    }
+  }
+  return {};
 }
 
 CopyResult copy_chunk(RemoteSide& remote, const Slice& slice, Chunk& chunk, const std::atomic<bool>& stop) {

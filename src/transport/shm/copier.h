@@ -44,6 +44,10 @@ struct CopyResult {
   std::vector<uint64_t> missing;  // kMissing: remote addresses whose regions must be asked for
 };
 
+// Looks at all ranges of a slice before any byte of it moves, so that a refused one writes nothing: kPermissionDenied or kUnsupported where a
+// known region forbids it; `unknown` receives the first address of each piece (at most one question's worth) that no known region covers.
+Status admit(const RemoteSide& remote, const Slice& slice, std::vector<uint64_t>* unknown);
+
 // Copies until the chunk is done. `stop` is looked at between steps of at most kStepBytes.
 constexpr uint64_t kStepBytes = uint64_t{1} << 20;
 CopyResult copy_chunk(RemoteSide& remote, const Slice& slice, Chunk& chunk, const std::atomic<bool>& stop);

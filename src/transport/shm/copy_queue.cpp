@@ -51,7 +51,7 @@ bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
       started_ = true;
       for (int64_t i = 0; i < wanted_threads_; ++i) {
         try {
-          workers_.emplace_back([this] { work_loop(); });
+          workers_.emplace_back([this, i] { work_loop(static_cast<size_t>(i) + 1); });
         } catch (const std::system_error& error) {
           log::warn("shm_threads",
                     "started {} of {} copy threads: {}; lower threads.copy or raise the limit on threads",
@@ -64,7 +64,15 @@ bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
       work->again.push_back(chunk);
       waiting_.fetch_add(1, std::memory_order_release);
     } else {
-      waiting_.fetch_add(work->chunks.size(), std::memory_order_release);
+      const size_t threads = workers_.size() + 1;
+      const size_t chunks = work->chunks.size();
+      work->stretches.resize(threads);
+      for (size_t i = 0; i < threads; ++i) {
+        work->stretches[i] = {static_cast<uint32_t>(chunks * i / threads),
+                              static_cast<uint32_t>(chunks * (i + 1) / threads)};
+      }
+      work->untaken = static_cast<uint32_t>(chunks);
+      waiting_.fetch_add(chunks, std::memory_order_release);
     }
     if (!work->queued) {
       work->queued = true;
@@ -77,7 +85,7 @@ bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
   return served;
 }
 
-bool CopyQueue::take(const Channel* only, Taken* out) {
+bool CopyQueue::take(const Channel* only, size_t thread, Taken* out) {
   for (auto item = queue_.begin(); item != queue_.end(); ++item) {
     Work& work = **item;
     if (only != nullptr && work.channel.get() != only) continue;
@@ -85,11 +93,20 @@ bool CopyQueue::take(const Channel* only, Taken* out) {
       out->chunk = work.again.back();
       work.again.pop_back();
     } else {
-      out->chunk = work.next++;
+      Work::Stretch& own = work.stretches[thread % work.stretches.size()];
+      if (own.next < own.end) {
+        out->chunk = own.next++;
+      } else {
+        const auto left = [](const Work::Stretch& stretch) { return stretch.end - stretch.next; };
+        auto& longest = *std::max_element(work.stretches.begin(), work.stretches.end(),
+                                          [&](const auto& a, const auto& b) { return left(a) < left(b); });
+        out->chunk = --longest.end;
+      }
+      --work.untaken;
     }
     out->work = *item;
     waiting_.fetch_sub(1, std::memory_order_relaxed);
-    if (work.again.empty() && work.next == work.chunks.size()) {
+    if (work.again.empty() && work.untaken == 0) {
       work.queued = false;
       queue_.erase(item);
     }
@@ -103,18 +120,18 @@ bool CopyQueue::run_one(const Channel* only) {
   Taken taken;
   {
     std::lock_guard lock(mutex_);
-    if (!take(only, &taken)) return false;
+    if (!take(only, 0, &taken)) return false;
   }
   taken.work->channel->run(taken.work, taken.chunk);
   return true;
 }
 
-void CopyQueue::work_loop() {
+void CopyQueue::work_loop(size_t thread) {
   pthread_setname_np(pthread_self(), "tw-shm-copy");
   std::unique_lock lock(mutex_);
   while (!stopped_) {
     Taken taken;
-    if (take(nullptr, &taken)) {
+    if (take(nullptr, thread, &taken)) {
       // One chunk wakes one worker; the woken one wakes the next while there is more.
       const bool more = !queue_.empty() && idle_ > 0;
       lock.unlock();
@@ -143,7 +160,7 @@ void CopyQueue::drop(const Channel* channel) {
       ++item;
       continue;
     }
-    waiting_.fetch_sub((*item)->chunks.size() - (*item)->next + (*item)->again.size(), std::memory_order_relaxed);
+    waiting_.fetch_sub((*item)->untaken + (*item)->again.size(), std::memory_order_relaxed);
     (*item)->queued = false;
     dropped.push_back(std::move(*item));
     item = queue_.erase(item);
