@@ -58,7 +58,9 @@ class Core:
         return _RESULTS.get(code, -1)  # type: ignore[call-overload]
 
     def _session(self, name: str) -> bytes:
-        return (_protocol.peer_name(name) if self._p2p else name.lstrip("/")).encode("utf-8", "surrogateescape")
+        text = _protocol.peer_name(name) if self._p2p else name.lstrip("/")
+        # A NUL would end the name early and lead to another peer; spelled out, it is refused by name.
+        return text.replace("\0", "\\0").encode("utf-8", "surrogateescape")
 
     def _peer(self, handle: int, name: str, what: str) -> int:
         """The handle of a peer, opened once; 0 (and a line in the log) when it can't be."""

@@ -679,6 +679,12 @@ def test_bad_session_ids_fail_with_one_line(sides, caplog, name):
     assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
 
 
+def test_a_nul_in_a_session_id_does_not_lead_to_another_peer(sides):
+    a, b = sides
+    assert is_failure(a.engine.transfer_sync_write(b.session + "\0junk", a.base, b.base, 1))
+    assert is_failure(a.engine.send_probe(b.session + "\0"))
+
+
 def test_forged_batch_ids_are_refused(sides):
     engine = sides[0].engine
     for forged in [
