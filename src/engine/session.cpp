@@ -85,11 +85,13 @@ void Session::record_fetched(const Result<PeerRecord>& record, Nanos now, Action
   const Code code = record.status().code();
   const bool silent = code == Code::kTimeout || code == Code::kNoResources || code == Code::kPeerGone ||
                       (code == Code::kUnreachable && !refused(record.status()));
-  // A peer that was in contact gets the patience of several connect timeouts when it is merely silent (as long as a further attempt fits), and all patience
-  // while a channel is up: the control plane has one path only, and the channel notices for itself when it stalls. What the peer refuses is final.
+  // A peer that was in contact gets the patience of several connect timeouts when it is merely silent (as long as a further attempt fits), and all
+  // patience while slices are posted on a channel that is up: the control plane has one path only, and the channel notices for itself when it
+  // stalls. What the peer refuses is final.
   const Nanos pause = options_.connect_timeout / 4;
+  const bool working = state_ == State::kReady && any_up();
   const bool patient = silent && last_contact_ != 0 && !jobs_.empty() && state_ != State::kBackoff &&
-                       (any_up() || now + pause + options_.connect_timeout <= last_contact_ + kPatience * options_.connect_timeout);
+                       (working || now + pause + options_.connect_timeout <= last_contact_ + kPatience * options_.connect_timeout);
   if (patient) {
     next_check_ = now + pause;
     return;
@@ -192,7 +194,7 @@ void Session::tick(Nanos now, Actions& actions) {
     next_check_ = kNever;
     if (jobs_.empty()) {
       if (state_ == State::kFetching && !fetching_) state_ = State::kIdle;
-    } else if (!any_up()) {
+    } else if (state_ == State::kFetching || !any_up()) {
       fetch(now, actions);
     }
   }

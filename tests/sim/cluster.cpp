@@ -112,6 +112,7 @@ void Cluster::crash(uint32_t slot, bool host_too) {
   if (!s.process) return;
   const ProcessPtr process = std::exchange(s.process, nullptr);
   process->alive = false;
+  s.paused_until = 0;
   s.host_down = host_too;
   s.steady_since = world.now();
   s.refusing_since = host_too ? kNever : world.now();

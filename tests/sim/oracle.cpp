@@ -124,8 +124,9 @@ void Oracle::check_time(SimJob& job) {
     dark = std::max(dark, network_.dark_since(a, b, rail));
   }
   if (slot.host_down) dark = std::min(dark, slot.steady_since);
-  // A peer that refuses fails its jobs at once.
-  if (slot.refusing_since <= job.job->submitted && worst <= job.job->submitted && !faulty_fetches && took > 300 * kMillisecond)
+  // A peer that refuses fails its jobs at once, unless a question from before, which nobody answers, is still awaited.
+  const Nanos before = job.job->submitted - cluster_.settings.session.connect_timeout * 5 / 4;
+  if (slot.refusing_since <= before && worst <= before && !faulty_fetches && took > 300 * kMillisecond)
     world_.fail("{}: took {} ms to fail at a peer that refuses", name(job), took / kMillisecond);
   // A silent one within 1.5 connect timeouts, or within five once it was in contact.
   const Nanos connect = cluster_.settings.session.connect_timeout;
@@ -189,6 +190,7 @@ void Oracle::notify_settled(SimJob& job, const Status& status) {
 
 void Oracle::closing() {
   for (const SimJobPtr& job : jobs_) {
+    if (job->notify_number > 0 && job->owner->alive && !job->notify_settled) world_.fail("{}: its notification never settled", name(*job));
     if (job->finished) continue;
     if (job->owner->alive) world_.fail("{}: never ended", name(*job));
   }

@@ -119,6 +119,27 @@ TEST(SessionContact, AJobAfterAnotherThatEndedInTheSilenceAsksAgain) {
   EXPECT_EQ(state_of(last, 0), TW_STATE_COMPLETED);
 }
 
+// Found by the simulator (seed 1283): a channel that is up, but dead at its other end, kept the session from asking again.
+TEST(SessionContact, AChannelThatOnlySeemsUpDoesNotEndTheAsking) {
+  Harness h;
+  h.start(make_job(1, 100, h.now, h.now + 30 * kSecond));
+  h.complete_all();
+  h.peer_closed(1);
+  const JobPtr job = make_job(1, 100, h.now, h.now + 30 * kSecond);
+  h.submit(job);
+  EXPECT_EQ(h.fetches, 2);
+  h.advance(kSecond);
+  h.fetched(silent());
+  EXPECT_FALSE(h.is_finished(job));
+  h.advance(kSecond);
+  EXPECT_EQ(h.fetches, 3);
+  for (int i = 0; i < 5 && !h.is_finished(job); ++i) {
+    h.advance(kSecond);
+    h.fetched(silent());
+  }
+  EXPECT_TRUE(h.is_finished(job)) << "silence for five connect timeouts is enough";
+}
+
 TEST(SessionContact, AFaultThatNobodyWaitedForStartsNoBackoff) {
   Harness h;
   h.start(make_job(1, 100, h.now, h.now + 30 * kSecond));
