@@ -32,7 +32,7 @@ add_library(tidewire_options INTERFACE)
 target_include_directories(tidewire_options INTERFACE
   ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
 target_compile_definitions(tidewire_options INTERFACE
-  ASIO_STANDALONE ASIO_NO_DEPRECATED SPDLOG_FMT_EXTERNAL _GNU_SOURCE)
+  ASIO_STANDALONE ASIO_NO_DEPRECATED _GNU_SOURCE)
 # -Wmaybe-uninitialized of g++ 12 takes the unused alternatives of a moved std::variant for uninitialised members.
 target_compile_options(tidewire_options INTERFACE
   -Wall -Wextra -Wno-missing-field-initializers -Wno-maybe-uninitialized)

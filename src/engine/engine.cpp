@@ -8,6 +8,7 @@
 
 #include "base/fork_guard.h"
 #include "base/log.h"
+#include "base/log_detail.h"
 #include "topology/machine.h"
 #include "topology/rails.h"
 
@@ -46,6 +47,8 @@ Engine::~Engine() { close(); }
 
 Result<std::shared_ptr<Engine>> Engine::create(const EngineOptions& options) {
   TW_ASSIGN_OR_RETURN(Settings settings, Settings::load(options.settings));
+  // Of the whole process: the engine that was made last decides.
+  if (const auto level = log::parse_level(settings.log_level)) log::set_level(*level);
   std::shared_ptr<Engine> engine(new Engine(std::move(settings)));
   const Status status = engine->start(options);
   if (!status.ok()) {
