@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from figlib import engine, goals, rails  # noqa: E402
+from figlib import engine, goals, quiet, rails  # noqa: E402
 from figlib.programs import Failed, Missing  # noqa: E402
 
 # What is measured for each group: (name, function of the run's number, ids that it gives).
@@ -56,6 +56,7 @@ def main():
     parser.add_argument("group", nargs="?", default="engine", help="which figures (default: engine)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default: 3)")
     parser.add_argument("--json", help="also write the figures to this file")
+    parser.add_argument("--patience", type=float, default=10, help="seconds to wait before each measurement for a quiet machine (default: 10)")
     parser.add_argument("--only", default="", help="comma list of measurements: " +
                         ", ".join(name for group in MEASUREMENTS.values() for name, _, _ in group))
     arguments = parser.parse_args()
@@ -71,19 +72,21 @@ def main():
     values, reasons, details = {}, {}, []
     for run in range(max(1, arguments.runs)):
         for name, measure, ids in measurements:
+            idle = quiet.wait(arguments.patience)
             began = time.monotonic()
             try:
                 result = measure(run)
-                details.append({"run": run, "measurement": name, **result.pop("_detail", {})})
+                details.append({"run": run, "measurement": name, "idle_before": idle, **result.pop("_detail", {})})
                 for key, value in result.items():
                     values.setdefault(key, []).append(value)
                 note = ", ".join(f"{key} {number(value)}" for key, value in result.items())
-            except (Missing, Failed) as error:
+            except (Missing, Failed, OSError, KeyError, ValueError) as error:
                 note = f"{'no reference' if isinstance(error, Missing) else 'failed'}: {error}"
                 # One failed run makes a figure short: an average over the rest would hide it.
                 for key in ids:
                     reasons[key] = note
-            print(f"run {run + 1}, {name}, {time.monotonic() - began:.0f} s: {note}", file=sys.stderr, flush=True)
+            noise = "" if idle >= quiet.ENOUGH else f" [others used {1 - idle:.0%} of the processors before it]"
+            print(f"run {run + 1}, {name}, {time.monotonic() - began:.0f} s: {note}{noise}", file=sys.stderr, flush=True)
 
     print(f"{'figure':<22} {'median':>9} {'least':>9} … {'most':<9} {'goal':<28} verdict")
     results = []
