@@ -53,7 +53,7 @@ ctests() {
 
 python_tests() {
   local folders=() folder code=0
-  for folder in tests/unit tests/python tests/conformance/python tests/fault tests/integration; do
+  for folder in tests/unit tests/python tests/conformance/python tests/fault tests/integration bench/tests; do
     [[ -d "$folder" ]] && [[ -n "$(find "$folder" -name 'test_*.py' -print -quit)" ]] && folders+=("$folder")
   done
   ((${#folders[@]})) || { echo "no Python tests"; return 0; }
