@@ -127,7 +127,6 @@ void Channel::readmit(const WorkPtr& work) {
     park(work, 0, std::move(unknown));
   } else if (work->chunks.size() == 1) {
     work->admitted = true;
-    work->next = 1;
     run(work, 0);  // a small one: at once
   } else {
     start(work);
