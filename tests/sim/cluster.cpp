@@ -146,6 +146,7 @@ void Cluster::crash(uint32_t slot, bool host_too) {
 
 void Cluster::pause(uint32_t slot, Nanos for_how_long) {
   Slot& s = slots[slot];
+  if (!s.process) return;
   s.paused_until = world.now() + for_how_long;
   s.steady_since = s.paused_until;
   world.trace("engine {} is stopped for {} ms", slot, for_how_long / kMillisecond);

@@ -141,7 +141,10 @@ void Oracle::check_time(SimJob& job) {
   for (uint32_t rail = 0; rail < network_.rails(); ++rail)
     all_good &= cluster_.good_since(a, b, rail) <= job.job->submitted - kSettled;
   if (all_good && cluster_.settings.connection_loss == 0 && !faulty_fetches && cluster_.last_reset[{a, b}] < job.job->submitted - kSettled) {
-    const Nanos wire = static_cast<Nanos>(job.job->bytes * 40 * static_cast<uint64_t>(kSecond) / network_.bytes_per_second);
+    // A window is two slices of 8 KiB; other jobs share the lanes.
+    const Nanos round = 2 * (network_.base_latency + network_.jitter) + 16 * cluster_.settings.processing;
+    const Nanos wire = static_cast<Nanos>(job.job->bytes * 40 * static_cast<uint64_t>(kSecond) / network_.bytes_per_second) +
+                       static_cast<Nanos>(job.job->bytes / (8 << 10) + job.job->count) * round;
     if (took > 500 * kMillisecond + wire && !job.canceled) world_.fail("{}: took {} ms although its peer is well", name(job), took / kMillisecond);
   }
 }
