@@ -73,7 +73,8 @@ class ShmHostile : public ::testing::Test {
   // Until the target has noticed that all connections ended.
   void wait_for_no_peers() {
     const Nanos patience = monotonic_now() + 60 * kSecond;
-    while (target_.transport.describe().find("\"served_peers\": 0,") == std::string::npos && monotonic_now() < patience) {
+    while (target_.transport.describe().find("\"served_peers\": 0,") == std::string::npos &&
+           monotonic_now() < patience) {
       std::this_thread::yield();
     }
   }

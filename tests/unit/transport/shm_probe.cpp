@@ -153,7 +153,7 @@ void run(const TargetFacts& target) {
                                 }));
       ours.values.push_back(
           gigabyte / seconds_of([&] {
-            walk([&](uint64_t at) { transfer(cut_up(allocation.address + at, target.pool + at, size, 1 << 20), 1); });
+            walk([&](uint64_t at) { transfer({{allocation.address + at, target.pool + at, size}}, 1); });
           }));
       raw_foreign.values.push_back(gigabyte / seconds_of([&] {
                                      in_two([&](int half) {
@@ -165,10 +165,9 @@ void run(const TargetFacts& target) {
                                        });
                                      });
                                    }));
-      foreign.values.push_back(
-          gigabyte / seconds_of([&] {
-            walk([&](uint64_t at) { transfer(cut_up(own + at, target.own + at, size, 1 << 20), 1); });
-          }));
+      foreign.values.push_back(gigabyte / seconds_of([&] {
+                                 walk([&](uint64_t at) { transfer({{own + at, target.own + at, size}}, 1); });
+                               }));
     }
     fmt::print(
         "{:3} MiB  GB/s: memcpy x2 {:.2f}  streaming x2 {:.2f}  pool {:.2f}   process_vm x2 {:.2f}  own {:.2f}\n",

@@ -56,11 +56,14 @@ class RecordedEvents : public Events {
   }
 
   bool wait_up(ChannelId channel) {
-    return wait([&] { return up_.contains(channel) || down_.contains(channel); }) && up_.contains(channel);
+    if (!wait([&] { return up_.contains(channel) || down_.contains(channel); })) return false;
+    std::lock_guard lock(mutex_);
+    return up_.contains(channel);
   }
   Status wait_down(ChannelId channel) {
     if (!wait([&] { return down_.contains(channel); }))
       return Status(Code::kInternal, "hard stop: the channel did not go down");
+    std::lock_guard lock(mutex_);
     return down_[channel];
   }
   InstanceId seen(ChannelId channel) {
@@ -74,6 +77,7 @@ class RecordedEvents : public Events {
   Status wait_done(uint64_t slice) {
     if (!wait([&] { return done_.contains(slice); }))
       return Status(Code::kInternal, "hard stop: the slice was not done");
+    std::lock_guard lock(mutex_);
     return done_[slice];
   }
   // Until the slice is done or its channel is down.
