@@ -166,6 +166,7 @@ void Driver::connect() {
     forth_ = std::make_shared<Stream>(cluster_.network, owner_.slot, target_, 0);
     back_ = std::make_shared<Stream>(cluster_.network, target_, owner_.slot, 0);
     ++connection_;
+    connected_to_ = slot.process;
     last_answer_ = world_.now();
     settle(outbox_.connected(slot.process->instance));
     pump_notifications();
@@ -184,10 +185,10 @@ void Driver::disconnect() {
 void Driver::pump_notifications() {
   while (const control::NotificationMessage* next = outbox_.next(world_.now())) {
     const control::NotificationMessage message = *next;
-    const ProcessPtr target = cluster_.slots[target_].process;
+    const ProcessPtr target = connected_to_;
     const uint64_t connection = connection_;
     forth_->send(200, [this, message, target, back = back_, connection] {
-      if (!target || !target->alive) return;
+      if (!target->alive) return;
       control::NotifyInbox forgetful;
       control::NotifyInbox& inbox = cluster_.mutations.forget_duplicates ? forgetful : target->inbox;
       const Status status = inbox.receive(owner_.instance, message.stream, message.sequence, world_.now(), [&] {

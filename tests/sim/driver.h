@@ -55,6 +55,7 @@ class Driver {
   bool connecting_ = false;
   uint64_t connection_ = 0;  // generation; 0 = never
   std::shared_ptr<Stream> forth_, back_;
+  ProcessPtr connected_to_;
   Nanos last_answer_ = 0;
   uint32_t sent_ = 0;
 };
