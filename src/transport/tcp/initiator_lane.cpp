@@ -152,6 +152,11 @@ void InitiatorLane::on_io(uint32_t epoll_events) {
       }
       // The holder may have let go before armed_ fell; then nobody else would notice.
       if (!driven && take_receiver()) {
+        {
+          std::lock_guard lock(mutex_);
+          armed_ = true;
+          update_interest();
+        }
         release_receiver();
       } else {
         io_->request_tick(token_);

@@ -77,6 +77,7 @@ bool link_progress(int fd, LinkProgress& progress) {
   progress.unacked_segments = info.tcpi_unacked;
   progress.unsent_bytes = info.tcpi_notsent_bytes;
   progress.window_bytes = info.tcpi_snd_wnd;
+  progress.segment_bytes = info.tcpi_snd_mss;
   progress.rtt = static_cast<Nanos>(info.tcpi_rtt) * kMicrosecond;
   progress.rtt_variance = static_cast<Nanos>(info.tcpi_rttvar) * kMicrosecond;
   return true;

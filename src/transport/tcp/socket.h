@@ -22,6 +22,7 @@ struct LinkProgress {
   uint32_t unacked_segments = 0;  // sent and not acknowledged; 0 while the other side's window is closed
   uint32_t unsent_bytes = 0;      // in the socket, not sent yet
   uint32_t window_bytes = 0;      // what the other side would take; 0 also where the kernel does not tell (before 5.4)
+  uint32_t segment_bytes = 0;     // the most that one segment carries
   Nanos rtt = 0;
   Nanos rtt_variance = 0;
 };

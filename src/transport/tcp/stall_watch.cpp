@@ -17,8 +17,9 @@ StallWatch::Verdict StallWatch::check(const LinkProgress& progress, Nanos now) {
     return Verdict::kFine;
   }
   // Bytes that wait although the window is open and nothing is on its way: the own interface refuses them (link down,
-  // no route). The kernel tries again without telling.
-  const bool refused = progress.unacked_segments == 0 && progress.unsent_bytes > 0 && progress.window_bytes > 0;
+  // no route). The kernel tries again without telling. A window smaller than a segment is the rest of one that closes.
+  const bool refused = progress.unacked_segments == 0 && progress.unsent_bytes > 0 && progress.window_bytes > 0 &&
+                       progress.window_bytes >= progress.segment_bytes;
   if (progress.unacked_segments == 0 && !refused) {
     moved_ = now;
     // Unsent bytes with nothing on its way: the window is closed, a ping would only queue behind them.

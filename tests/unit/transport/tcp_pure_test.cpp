@@ -106,6 +106,13 @@ TEST_F(StallWatchTest, BytesThatTheOwnInterfaceRefusesAreAStall) {
   EXPECT_LE(when, kTimeout + 200 * kMillisecond);
 }
 
+TEST_F(StallWatchTest, TheRestOfAClosingWindowIsLeftToTheDeadlines) {
+  link_.unsent_bytes = 1 << 20;
+  link_.window_bytes = 30'000;
+  link_.segment_bytes = 65'483;
+  EXPECT_EQ(run(0, 60 * kSecond).first, StallWatch::Verdict::kFine);
+}
+
 TEST_F(StallWatchTest, SilenceIsAskedAndADeadLinkThenShows) {
   const auto [verdict, when] = run(0, 10 * kSecond);
   EXPECT_EQ(verdict, StallWatch::Verdict::kAsk);

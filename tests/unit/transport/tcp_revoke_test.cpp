@@ -44,7 +44,7 @@ TEST_F(TcpRevoke, TheRestOfAHalfReceivedWriteIsNotPlaced) {
   // Its beginning is being placed.
   const auto stop = std::chrono::steady_clock::now() + kHardStop;
   while (peek(memory_) != 0x11 && std::chrono::steady_clock::now() < stop) std::this_thread::yield();
-  ASSERT_EQ(memory_[0], 0x11);
+  ASSERT_EQ(peek(memory_), 0x11);
   ASSERT_TRUE(revoke(via, 2));
   const std::vector<uint8_t> before = snapshot();
   victim.send(frame, 1 << 19);
