@@ -41,6 +41,7 @@ TEST_P(ShmGuard, NothingIsWrittenAfterRemoveReturns) {
   const uint64_t local = initiator_.pool_memory(kSize);
   std::memset(bytes_at(local), 0x11, kSize);
   const ChannelId channel = initiator_.connect(target_);
+  const std::vector<char> untouched(kSize, 0x22);
   std::atomic<bool> stop{false};
   std::atomic<int> written{0};
   std::vector<std::thread> writers;
@@ -55,7 +56,7 @@ TEST_P(ShmGuard, NothingIsWrittenAfterRemoveReturns) {
       }
     });
   }
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 30; ++round) {
     add(Permission::kReadWrite);
     const int before = written;
     const Nanos patience = monotonic_now() + 30 * kSecond;
@@ -64,7 +65,7 @@ TEST_P(ShmGuard, NothingIsWrittenAfterRemoveReturns) {
     ASSERT_TRUE(target_.regions.remove(address_, 20 * kSecond).ok());
     std::memset(bytes_at(address_), 0x22, kSize);
     std::this_thread::yield();
-    for (uint64_t i = 0; i < kSize; ++i) ASSERT_EQ(bytes_at(address_)[i], 0x22) << "round " << round << " offset " << i;
+    ASSERT_EQ(std::memcmp(bytes_at(address_), untouched.data(), kSize), 0) << "round " << round;
   }
   stop = true;
   for (auto& writer : writers) writer.join();
