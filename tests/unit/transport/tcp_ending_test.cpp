@@ -109,9 +109,9 @@ TEST_F(TcpEnding, NothingIsReadFromTheSourceAfterDown) {
   make();
   for (int round = 0; round < 20; ++round) {
     const ChannelId channel = pair_->open();
-    std::fill(local_.begin(), local_.end(), 0x11);
-    std::fill(remote_.begin(), remote_.end(), 0x00);
-    pair_->initiator.events.on_down = [&](ChannelId) { std::fill(local_.begin(), local_.end(), 0x99); };
+    fill_bytes(local_, 0x11);
+    fill_bytes(remote_, 0x00);
+    pair_->initiator.events.on_down = [&](ChannelId) { fill_bytes(local_, 0x99); };
     for (size_t i = 0; i < 6; ++i) {
       pair_->initiator.transport->post(
           channel,
@@ -124,7 +124,7 @@ TEST_F(TcpEnding, NothingIsReadFromTheSourceAfterDown) {
     const ChannelId via = pair_->open();
     pair_->initiator.transport->revoke(via, channel);
     ASSERT_TRUE(pair_->initiator.events.wait([&] { return pair_->initiator.events.revoked[channel] == 1; }));
-    EXPECT_EQ(std::count(remote_.begin(), remote_.end(), 0x99), 0) << round;
+    EXPECT_EQ(std::memchr(remote_.data(), 0x99, remote_.size()), nullptr) << round;
     pair_->initiator.events.on_down = nullptr;
     pair_->initiator.transport->close(via, Status());
     EXPECT_EQ(pair_->initiator.events.wait_down(via).code(), Code::kClosed);
@@ -173,31 +173,31 @@ TEST_F(TcpEnding, ARegionThatGoesAtTheTargetFailsTheReadAndKeepsTheLane) {
   links_.push_back(std::make_unique<SlowLink>(std::move(far), std::move(near), 256 << 10, 3000us));
   SlicePtr slice = pair_->slice(Opcode::kRead, {all()});
   const uint64_t id = slice->id;
-  std::fill(local_.begin(), local_.end(), 0);
+  fill_bytes(local_, 0);
   pair_->initiator.transport->post(channel, std::move(slice));
   const auto stop = std::chrono::steady_clock::now() + kHardStop;
   while (peek(local_) != 0xEE && std::chrono::steady_clock::now() < stop) std::this_thread::yield();
   (void)pair_->target.regions.remove(address_of(remote_.data()), 0);
-  std::fill(remote_.begin(), remote_.end(), 0x77);
+  fill_bytes(remote_, 0x77);
   EXPECT_EQ(pair_->initiator.events.wait_done(id).code(), Code::kNotRegistered);
-  EXPECT_EQ(std::count(local_.begin(), local_.end(), 0x77), 0);
+  EXPECT_EQ(std::memchr(local_.data(), 0x77, local_.size()), nullptr);
   ASSERT_TRUE(pair_->target.regions.add(address_of(remote_.data()), kSize, "cpu:0", Permission::kReadWrite).ok());
   EXPECT_TRUE(pair_->transfer(channel, Opcode::kRead, {{all().local, all().remote, 1000}}).ok());
 }
 
 TEST_F(TcpEnding, ALocalRegionThatGoesMidwayResetsTheLaneOrFailsTheSlice) {
   make();
-  std::fill(local_.begin(), local_.end(), 0x11);
+  fill_bytes(local_, 0x11);
   const ChannelId channel = open_slow(256 << 10, 3000us);
   SlicePtr first = pair_->slice(Opcode::kWrite, {all()}), second = pair_->slice(Opcode::kWrite, {all()});
   pair_->initiator.transport->post(channel, std::move(first));
   pair_->initiator.transport->post(channel, std::move(second));
   (void)pair_->initiator.regions.remove(address_of(local_.data()), 0);
-  std::fill(local_.begin(), local_.end(), 0x99);
+  fill_bytes(local_, 0x99);
   EXPECT_EQ(pair_->initiator.events.wait_down(channel).code(), Code::kNotRegistered);
   links_.clear();
   pair_->target.transport->stop();  // what was on its way has been placed or thrown away
-  EXPECT_EQ(std::count(remote_.begin(), remote_.end(), 0x99), 0);
+  EXPECT_EQ(std::memchr(remote_.data(), 0x99, remote_.size()), nullptr);
   EXPECT_TRUE(pair_->initiator.regions.add(address_of(local_.data()), kSize, "cpu:0", Permission::kNone).ok());
 }
 
