@@ -155,9 +155,9 @@ void Engine::close() {
   }
   resolver_wake_.notify_all();
   if (resolver_.joinable()) resolver_.join();
-  // The control plane first: it says goodbye, so that peers see a close and not a broken connection.
-  if (node_) node_->stop();
+  // The transports first: a peer takes a refused control connection for proof that nothing of its writes can be placed here any more.
   for (const auto& transport : transports_) transport->stop();
+  if (node_) node_->stop();
   regions_.clear();
   inbox_filled_.notify_all();
 }
