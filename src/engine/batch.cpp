@@ -131,12 +131,6 @@ bool Batch::data_completed() const {
   return true;
 }
 
-uint64_t Batch::bytes() const {
-  uint64_t bytes = 0;
-  for (const Part& part : parts_) bytes += part.job->bytes;
-  return bytes;
-}
-
 Status Batch::error() const {
   if (!terminal()) return {};
   for (const Part& part : parts_)

@@ -55,7 +55,6 @@ class Batch : public Job::Owner, public std::enable_shared_from_this<Batch> {
   void cancel();
 
   const std::vector<Part>& parts() const { return parts_; }
-  uint64_t bytes() const;
   Nanos submitted() const { return submitted_; }
   bool data_completed() const;
 

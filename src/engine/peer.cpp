@@ -159,11 +159,6 @@ void Peer::shut_down(const Status& why) {
   handle([&](Session& session, Nanos now, Actions& actions) { session.shut_down(why, now, actions); });
 }
 
-bool Peer::idle() const {
-  std::lock_guard lock(mutex_);
-  return session_.jobs() == 0;
-}
-
 bool Peer::wait_idle(Nanos until) {
   std::unique_lock lock(mutex_);
   while (session_.jobs() > 0) {

@@ -48,7 +48,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void revoked(ChannelId victim);
   void peer_closed(const InstanceId& instance);
   void shut_down(const Status& why);
-  bool idle() const;
   // Waits until no job is left, or `until`.
   bool wait_idle(Nanos until);
 

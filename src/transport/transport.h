@@ -60,12 +60,6 @@ class Events {
   virtual void on_revoked(ChannelId victim) = 0;
 };
 
-struct RailInfo {
-  std::string name;           // interface or device, "eth0"
-  std::string address;        // transport-specific, as in the peer record
-  uint64_t bits_per_second = 0;  // 0 = unknown
-};
-
 class Transport {
  public:
   virtual ~Transport() = default;
