@@ -29,7 +29,7 @@ struct Settings {
   int64_t slice_pieces = 4096;                 // slice.pieces, 1 … 65536: most pieces in one scatter frame
   int64_t lane_window_bytes = 8 << 20;         // lane.window, bytes in flight on one lane, 64 KiB … 1 GiB
   int64_t socket_buffer = 4 << 20;             // tcp.socket_buffer, bytes, 0 (the kernel's own) … 256 MiB
-  int64_t port_min = 0;                        // port.min (MC_MIN_PORT?), 0 = any … 65535
+  int64_t port_min = 0;                        // port.min, 0 = any … 65535
   int64_t port_max = 0;                        // port.max, 0 = any … 65535
   bool same_host = true;                       // same_host: use shared memory between processes of one host
   bool busy_poll = false;                      // busy_poll: waiters spin instead of sleeping
