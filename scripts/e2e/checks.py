@@ -12,14 +12,17 @@ class Checks:
     def __init__(self) -> None:
         self.passed = 0
         self.failed: list[str] = []
+        self.broken: list[str] = []  # the failed ones that are no figure themselves
 
-    def check(self, name: str, good: bool, detail: str = "") -> bool:
-        """One line; ``good`` again."""
+    def check(self, name: str, good: bool, detail: str = "", *, figure: bool = False) -> bool:
+        """One line; ``good`` again. ``figure``: it compares a figure of the run with its goal."""
         print(f"{'ok    ' if good else 'FAILED'} {name}{': ' + detail if detail else ''}", flush=True)
         if good:
             self.passed += 1
         else:
             self.failed.append(name)
+            if not figure:
+                self.broken.append(f"{name}: {detail}" if detail else name)
         return good
 
     @staticmethod

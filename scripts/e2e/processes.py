@@ -35,6 +35,20 @@ def fetch(url: str, timeout: float = 10.0) -> str:
         return answer.read().decode()
 
 
+def _living(session: int) -> bool:
+    """Whether a process of this session runs. One that only waits to be reaped doesn't count."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                # After the name in brackets, which may hold anything: state, parent, group, session.
+                state, _, _, its = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            except OSError:
+                continue  # ended meanwhile
+            if int(its) == session and state not in "ZX":
+                return True
+    return False
+
+
 class Server:
     """A program in a session of its own, whose output goes to a file.
 
@@ -90,11 +104,14 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """Ends every process of the session at once, as a crash would."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        """Ends every process of the session at once, as a crash would, and waits until they are gone."""
+        end = time.monotonic() + self.END_SECONDS
+        while _living(self._process.pid) and time.monotonic() < end:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                break
+            time.sleep(0.01)
         self._process.wait()
 
     def text(self) -> str:

@@ -3,7 +3,7 @@
 # same tokens as a single one, from KV that was moved; and vLLM's own transfer statistic against Mooncake's wheel, in turns.
 #
 #   scripts/e2e/vllm.sh                        everything, about half an hour on two processors
-#   scripts/e2e/vllm.sh --models tiny          tokens of this model only (tiny, gemma); --turns 0 leaves the throughput out
+#   scripts/e2e/vllm.sh --models tiny          tokens of this model only (tiny, gemma, none); --turns 0 leaves the throughput out
 #   scripts/e2e/vllm.sh --directory DIR        set up in DIR instead of build/e2e/vllm (some 6 GB)
 #   scripts/e2e/vllm.sh --wheels DIR           Tidewire's wheels from DIR instead of built ones
 #   scripts/e2e/vllm.sh --prompts N --turns N --json FILE

@@ -14,53 +14,11 @@ from typing import Optional, Sequence
 
 import httpx
 from processes import Server, ServerError, fetch, free_port
+from vllm_statistic import Transfers, read_transfers
 
 _HOST = "127.0.0.1"
 _MODEL = "model"
 _KV_GIB = 1
-_STATISTIC = re.compile(
-    r"KV Transfer metrics: Num successful transfers=(?P<count>\d+), Avg xfer time \(ms\)=(?P<ms>[\d.]+),.*?"
-    r"Avg MB per transfer=(?P<mb>[\d.]+), Throughput \(MB/s\)=[\d.]+, Avg number of descriptors=(?P<descriptors>[\d.]+)"
-    r", Num failed transfers=(?P<failed>\d+), Num failed recvs=(?P<failed_recvs>\d+)"
-)
-
-
-@dataclass(frozen=True)
-class Transfers:
-    """vLLM's own statistic of KV transfers, over some time. A megabyte is 2**20 bytes, as vLLM has it."""
-
-    count: int = 0
-    failed: int = 0
-    megabytes: float = 0.0
-    seconds: float = 0.0
-    descriptors: float = 0.0
-
-    @property
-    def throughput(self) -> float:
-        """Megabytes a second: all megabytes over the time of all transfers, as vLLM computes it."""
-        return self.megabytes / self.seconds if self.seconds else 0.0
-
-    def since(self, earlier: Transfers) -> Transfers:
-        return Transfers(
-            self.count - earlier.count,
-            self.failed - earlier.failed,
-            self.megabytes - earlier.megabytes,
-            self.seconds - earlier.seconds,
-            self.descriptors - earlier.descriptors,
-        )
-
-
-def read_transfers(log: str) -> Transfers:
-    """The sum of the lines that vLLM has logged, each of which speaks of the time since the last."""
-    count, failed, megabytes, seconds, descriptors = 0, 0, 0.0, 0.0, 0.0
-    for match in _STATISTIC.finditer(log):
-        number = int(match["count"])
-        count += number
-        failed += int(match["failed"]) + int(match["failed_recvs"])
-        megabytes += number * float(match["mb"])
-        seconds += number * float(match["ms"]) / 1e3
-        descriptors += number * float(match["descriptors"])
-    return Transfers(count, failed, megabytes, seconds, descriptors)
 
 
 @dataclass(frozen=True)
@@ -87,7 +45,7 @@ class Setting:
             "VLLM_HOST_IP": _HOST,
             "VLLM_LOG_STATS_INTERVAL": "1",
             "VLLM_CPU_KVCACHE_SPACE": str(_KV_GIB),
-            # One thread each: with two, this build of vLLM hangs in an OpenMP barrier as soon as two instances share two
+            # One thread each: with two, this build of vLLM hangs in an OpenMP barrier when two instances share two
             # processors, before any transfer, whoever's package "mooncake" it is.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
