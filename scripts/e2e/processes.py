@@ -56,7 +56,7 @@ class Server:
     when the process that started it dies.
     """
 
-    END_SECONDS = 20.0
+    END_SECONDS = 6.0
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Optional[Mapping[str, str]] = None):
         self.name = name

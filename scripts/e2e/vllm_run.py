@@ -29,8 +29,9 @@ AT_ONCE = 4
 DTYPE = "float32"
 MEASURED_MODEL, MEASURED_DTYPE = "wide", "bfloat16"
 MEASURED_LENGTH, MEASURED_PROMPTS, WARM_UP = 1024, 16, 9  # the warm-up touches the whole KV cache of both sides
-# vLLM reports a transfer with the next step of its engine, so that the last ones of a run may stay untold.
-UNTOLD = 2
+# vLLM's log leaves out transfers that end while its engine has nothing to do, more of the slower side's. It must tell of
+# at least this share of them.
+TOLD = 0.5
 # Whose package "mooncake", and the environment. Tidewire uses shared memory on the same host unless told not to.
 SIDES = {
     "mooncake": ("mooncake", {}),
@@ -165,12 +166,13 @@ class Run:
         for side, measured in found.items():
             wanted = turns * MEASURED_PROMPTS
             good = answered[side] == wanted and all(
-                one.count >= MEASURED_PROMPTS - UNTOLD and one.failed == 0 for one in measured
+                one.count >= TOLD * MEASURED_PROMPTS and one.failed == 0 for one in measured
             )
             rates = ", ".join(f"{one.throughput:,.0f} MB/s" for one in measured)
             one, count = measured[0], max(1, measured[0].count)
+            told = sum(one.count for one in measured)
             size = f"{one.megabytes / count:,.0f} MB in {one.descriptors / count:,.0f} pieces"
-            detail = f"{rates}; {answered[side]} of {wanted} answered, transfers of {size}"
+            detail = f"{rates} over {told} transfers of {size}; {answered[side]} of {wanted} requests answered"
             self.checks.check(f"throughput: {side}", good, detail)
             self.rates[side] = [one.throughput for one in measured]
         for side in list(SIDES)[1:]:
