@@ -100,7 +100,7 @@ fi
 if [[ -z "$wheels" ]]; then
   wheels="$directory/wheels"
   scripts/setup.sh
-  scripts/build.sh > "$directory/build.log" || { cat "$directory/build.log" >&2; exit 1; }
+  scripts/build.sh release tidewire_shared tidewire_program > "$directory/build.log" || { cat "$directory/build.log" >&2; exit 1; }
   scripts/wheel.sh --out "$wheels" > /dev/null
 fi
 install_package tidewire "$wheels"/tidewire-*.whl "$wheels"/tidewire_mooncake-*.whl
