@@ -6,5 +6,5 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 [ -d build ] || cmake --preset release
-cmake --build build --target tidewire_program bench_references >&2
+cmake --build build --target tidewire_program tidewire_shared bench_references >&2
 exec python3 bench/figures.py "$@"
