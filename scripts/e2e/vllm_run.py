@@ -29,8 +29,8 @@ AT_ONCE = 4
 DTYPE = "float32"
 MEASURED_MODEL, MEASURED_DTYPE = "wide", "bfloat16"
 MEASURED_LENGTH, MEASURED_PROMPTS, WARM_UP = 1024, 16, 9  # the warm-up touches the whole KV cache of both sides
-# vLLM's log leaves out transfers that end while its engine has nothing to do, more of the slower side's. This share must
-# be told of at least.
+# vLLM's log leaves out transfers that end while its engine has nothing to do, more of the slower side's. At least this
+# share must be told of.
 TOLD = 0.5
 # Whose package "mooncake", and the environment. Tidewire uses shared memory on the same host unless told not to.
 SIDES = {
