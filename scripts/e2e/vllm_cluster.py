@@ -59,12 +59,20 @@ class Instance(Server):
     """One vLLM server. ``role``: "" for one without a connector, "kv_producer" or "kv_consumer"."""
 
     def __init__(
-        self, setting: Setting, name: str, model: Path, dtype: str, mooncake: Optional[Path], role: str, protocol: str
+        self,
+        setting: Setting,
+        name: str,
+        model: Path,
+        dtype: str,
+        mooncake: Optional[Path] = None,
+        role: str = "",
+        protocol: str = "",
+        port: int = 0,
     ):
-        port, self.bootstrap = free_port(), free_port()
-        self.url = f"http://{_HOST}:{port}"
+        self.port, self.bootstrap = port or free_port(), free_port()
+        self.url = f"http://{_HOST}:{self.port}"
         command: list[str] = [str(setting.python), "-m", "vllm.entrypoints.openai.api_server"]
-        command += ["--model", str(model), "--served-model-name", _MODEL, "--host", _HOST, "--port", str(port)]
+        command += ["--model", str(model), "--served-model-name", _MODEL, "--host", _HOST, "--port", str(self.port)]
         command += ["--dtype", dtype, "--max-model-len", "4096", "--max-num-seqs", "16", "--enforce-eager"]
         # A prompt that is sent again must be computed and moved again.
         command += ["--no-enable-prefix-caching"]
@@ -102,14 +110,13 @@ class Split:
     """A prefill and a decode instance with MooncakeConnector, and vLLM's router before them."""
 
     def __init__(self, setting: Setting, name: str, model: Path, dtype: str, mooncake: Path, protocol: str):
-        self._stack = ExitStack()
-        with self._stack as stack:
+        def instance(kind: str, role: str, port: int = 0) -> Instance:
+            return Instance(setting, f"{name}-{kind}", model, dtype, mooncake, role, protocol, port)
 
-            def instance(kind: str, role: str) -> Instance:
-                return stack.enter_context(Instance(setting, f"{name}-{kind}", model, dtype, mooncake, role, protocol))
-
-            self.prefill = instance("prefill", "kv_producer")
-            self.decode = instance("decode", "kv_consumer")
+        with ExitStack() as stack:
+            self._instance = instance
+            self.prefill = stack.enter_context(instance("prefill", "kv_producer"))
+            self.decode = stack.enter_context(instance("decode", "kv_consumer"))
             self.prefill.wait()
             self.decode.wait()
             port = free_port()
@@ -127,6 +134,12 @@ class Split:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def replace_decode(self) -> None:
+        """Kills the decode instance, and starts another where the router looks for it."""
+        self.decode.kill()
+        self.decode = self._stack.enter_context(self._instance("decode-again", "kv_consumer", self.decode.port))
+        self.decode.wait()
 
 
 def generate(url: str, prompts: Sequence[Sequence[int]], new_tokens: int, at_once: int) -> list[list[int]]:

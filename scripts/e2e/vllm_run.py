@@ -99,7 +99,7 @@ class Run:
         prompts = models.prompts(model, prompt_lengths(self.prompts))
         count, new = len(prompts), NEW_TOKENS[model]
         self.checks.note(f"{model}: a single instance")
-        with Instance(self.setting, f"{model}-single", folder, DTYPE, None, "", "") as single:
+        with Instance(self.setting, f"{model}-single", folder, DTYPE) as single:
             single.wait()
             expected = generate(single.url, prompts, new, AT_ONCE)
         answered = sum(len(tokens) == new for tokens in expected)
@@ -120,6 +120,7 @@ class Run:
             self._provenance(model, split, prompts)
             if model == "tiny":
                 self._dropped(split, prompts, expected, new)
+                self._replaced(split, prompts, expected, new)
 
     def _provenance(self, model: str, split: Split, prompts: list[list[int]]) -> None:
         total = sum(map(len, prompts))
@@ -148,6 +149,15 @@ class Run:
             "tiny: tokens differ when transfers are left out (so that the comparison means something)",
             len(wrong) == len(prompts),
             f"{len(wrong)} of {len(prompts)} differ",
+        )
+
+    def _replaced(self, split: Split, prompts: list[list[int]], expected: list[list[int]], new: int) -> None:
+        """A decode instance that dies and is started again is a new peer at a new port of its own."""
+        split.replace_decode()
+        wrong = differing(expected, generate(split.url, prompts, new, AT_ONCE))
+        detail = f"{len(prompts) - len(wrong)} of {len(prompts)}"
+        self.checks.check(
+            "tiny: tokens equal with a decode instance that was killed and started again", not wrong, detail
         )
 
     def throughput(self, turns: int) -> None:
