@@ -172,7 +172,7 @@ void Handshake::on_answer(const Frame& frame) {
                      wire::read_text(answer->name(), kMaxNameBytes, &agreement_.peer_name) &&
                      wire::read_text(answer->reason(), kMaxReasonBytes, &reason) &&
                      (!has_proof || wire::read_array(answer->proof(), &theirs));
-  if (!valid) return finish(wire::malformed("answer to the hello"));
+  if (!valid || (answer->features() & ~config_.features) != 0) return finish(wire::malformed("answer to the hello"));
   agreement_.peer_name = bounded_text(agreement_.peer_name, kMaxNameBytes);
   agreement_.version = answer->version();
   agreement_.features = answer->features();

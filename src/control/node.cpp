@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -124,14 +125,12 @@ void NodeImpl::make_room() {
   if (sessions_.size() <= kMostIdle) return;
   // Later: the session that asks is on the stack, and may get new work yet.
   asio::post(io_, [this] {
-    std::shared_ptr<Session> oldest;
-    size_t idle = 0;
-    for (const auto& [address, session] : sessions_) {
-      if (!session->idle()) continue;
-      ++idle;
-      if (!oldest || session->last_used() < oldest->last_used()) oldest = session;
-    }
-    if (idle > kMostIdle) oldest->retire();
+    std::vector<std::shared_ptr<Session>> idle;
+    for (const auto& [address, session] : sessions_)
+      if (session->idle()) idle.push_back(session);
+    if (idle.size() <= kMostIdle) return;
+    std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a->last_used() < b->last_used(); });
+    for (size_t i = 0; i < idle.size() - kKeptIdle; ++i) idle[i]->retire();
   });
 }
 

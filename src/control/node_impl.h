@@ -59,7 +59,9 @@ class NodeImpl final : public Node {
   void make_room();
   void count();
 
-  static constexpr size_t kMostIdle = 128;  // control connections kept without work
+  // Control connections kept without work. Those idle longest make room together: one at a time, every new peer would cost a farewell too.
+  static constexpr size_t kMostIdle = 160;
+  static constexpr size_t kKeptIdle = 128;
 
   const Options options_;
   Handler& handler_;

@@ -9,7 +9,10 @@
 namespace tidewire::control {
 
 constexpr uint32_t kProtocolVersion = 2;  // talks to kProtocolVersion - 1 as well
-constexpr uint64_t kFeatures = 0;         // bits that this build understands; both sides use the intersection
+// Bits that a side understands; both use the intersection.
+constexpr uint64_t kPushedRecord = 1;  // the acceptor's record follows a control hello unasked, under request 0
+constexpr uint64_t kPushedRequest = 0;
+constexpr uint64_t kFeatures = kPushedRecord;
 
 constexpr uint32_t kMaxNotificationBytes = 65'536;
 constexpr uint32_t kMaxNotificationNameBytes = 4'096;

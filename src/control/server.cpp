@@ -27,6 +27,9 @@ void Server::add(Socket socket, const Agreement& agreement) {
   count();
   connection->start({[this, key](Frame frame) { on_frame(*key, std::move(frame)); },
                      [this, key](const Status& why) { on_closed(key, why); }});
+  // Whoever connects wants the record first, nearly always: it need not wake this side once more to ask.
+  if (agreement.role == Role::kControl && (agreement.features & kPushedRecord) != 0)
+    connection->send(encode_record(kPushedRequest, handler_.local_record()));
   if (!sweeping_) sweep_later();
 }
 

@@ -73,6 +73,7 @@ void Session::notify(std::string name, std::string message, Nanos deadline, cons
 
 void Session::send(uint64_t id, Request& request) {
   request.sent_at = monotonic_now();
+  if (record_coming_ && request.type == FrameType::kRecordRequest) return;
   connection_->send(encode_frame(request.type, id, {}));
 }
 
@@ -152,6 +153,7 @@ void Session::attached(const Agreement& agreement, Socket socket) {
                         auto self = weak.lock();
                         if (self && self->connection_.get() == raw) self->on_closed(why);
                       }});
+  record_coming_ = (agreement.features & kPushedRecord) != 0;
   settle(outbox_.connected(agreement.peer));
   for (auto& [id, request] : requests_) send(id, request);
   flush_notifications();
@@ -166,8 +168,26 @@ void Session::on_frame(Frame frame) {
     settle(outbox_.answered(frame.request, decode_outcome(frame.payload)));
     return flush_notifications();
   }
+  if (record_coming_ && frame.type == FrameType::kRecord && frame.request == kPushedRequest)
+    return on_pushed_record(frame);
   auto found = requests_.find(frame.request);
   if (found == requests_.end()) return;  // answered after its deadline
+  answer(found, std::move(frame));
+}
+
+void Session::on_pushed_record(const Frame& frame) {
+  record_coming_ = false;
+  // Those that hold on to the record may ask for another thing at once: the map changes under way.
+  std::vector<uint64_t> waiting;
+  for (const auto& [id, request] : requests_)
+    if (request.type == FrameType::kRecordRequest) waiting.push_back(id);
+  for (const uint64_t id : waiting) {
+    const auto found = requests_.find(id);
+    if (found != requests_.end()) answer(found, frame);
+  }
+}
+
+void Session::answer(std::map<uint64_t, Request>::iterator found, Frame frame) {
   fruitless_ = 0;
   Request request = std::move(found->second);
   requests_.erase(found);
@@ -249,6 +269,7 @@ void Session::replace_if_silent(Nanos sent_at) {
 void Session::drop_connection() {
   if (!connection_) return;
   connection_.reset();
+  record_coming_ = false;
   outbox_.disconnected();
   idle_timer_.cancel();
 }

@@ -71,6 +71,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void send(uint64_t id, Request& request);
   void flush_notifications();
   void on_frame(Frame frame);
+  void on_pushed_record(const Frame& frame);
+  void answer(std::map<uint64_t, Request>::iterator found, Frame frame);
   void on_goodbye(const Frame& frame);
   void on_closed(const Status& why);
   void on_request_timeout(uint64_t id);
@@ -92,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
   NotifyOutbox outbox_;
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<Dial> dial_;
+  bool record_coming_ = false;  // with the hello, unasked
   bool connecting_ = false;
   bool stopped_ = false;
   uint64_t attempt_ = 0;

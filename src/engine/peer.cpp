@@ -33,14 +33,17 @@ template <typename Event>
 void Peer::handle(Event&& event) {
   Actions actions;
   Nanos arm_at = kNever;
+  bool changed = false;
   {
     std::lock_guard lock(mutex_);
     const Session::State before = session_.state();
     event(session_, monotonic_now(), actions);
     const Nanos next = session_.next_tick();
     if (next < armed_) armed_ = arm_at = next;
-    if (before != session_.state() || session_.jobs() == 0) changed_.notify_all();
+    changed = before != session_.state() || session_.jobs() == 0;
   }
+  // Not under the lock, which whoever wakes up takes first.
+  if (changed) changed_.notify_all();
   if (arm_at != kNever) arm(arm_at);
   if (actions.empty()) return;
   const PeerPtr self = shared_from_this();

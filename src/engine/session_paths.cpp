@@ -16,6 +16,10 @@ constexpr Nanos kLongUp = kSecond;  // a channel that was up so long had worked,
 constexpr double kBusySeconds = 0.004;
 constexpr uint64_t kLeastWindow = 512 << 10;
 
+// What a slice takes at least where a job is cut finely for its channels to end together: a frame and its acknowledgement cost tens of
+// microseconds of wake-ups on either side.
+constexpr double kLeastSliceSeconds = 200e-6;
+
 uint64_t window_of(double rate, bool alone, uint64_t most) {
   if (alone || most <= kLeastWindow) return most;
   return std::clamp(static_cast<uint64_t>(rate * kBusySeconds), kLeastWindow, most);
@@ -123,7 +127,11 @@ void Session::post_next(uint32_t t, ChannelId id, Channel& channel, Nanos now, A
   const JobPtr job = transport.queue.front();
   auto slice = std::make_shared<JobSlice>();
   slice->opcode = job->opcode;
-  const SliceLimits limits{slice_bytes(job->rest_bytes, up_channels(t), options_.least_slice, transport.traits.slice_bytes),
+  // With a job for every channel all of them stay busy without cutting any finer.
+  const uint32_t channels = up_channels(t);
+  const uint32_t sharing = jobs_.size() > channels ? 1 : channels;
+  const uint64_t least = std::max(options_.least_slice, static_cast<uint64_t>(channel.rate * kLeastSliceSeconds));
+  const SliceLimits limits{slice_bytes(job->rest_bytes, sharing, least, transport.traits.slice_bytes),
                            transport.traits.slice_pieces};
   while (slice->bytes == 0 && !job->retries.empty()) {
     cut_slice(*job, job->retries.front(), limits, *slice);

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/processors.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -106,7 +108,7 @@ Status populate(uint64_t address, uint64_t length, int memfd) {
   };
   std::vector<std::thread> helpers;
   if (length >= kParallelFrom) {
-    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
+    const unsigned threads = std::min(processors(), kMaxThreads);
     for (unsigned i = 1; i < threads; ++i) {
       try {
         helpers.emplace_back([&work] {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/processors.h"
 #include "transport/shm/channel.h"
 
 namespace tidewire::transport::shm {
@@ -19,8 +20,7 @@ constexpr Nanos kSpin = 20 * kMicrosecond;
 
 int64_t thread_count(int64_t wanted) {
   if (wanted > 0) return wanted;
-  const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
-  return std::clamp<int64_t>(processors - 1, 1, 4);
+  return std::clamp<int64_t>(int64_t{processors()} - 1, 1, 4);
 }
 
 void pause_processor() {

@@ -8,19 +8,17 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/processors.h"
 #include "transport/tcp/initiator_lane.h"
 #include "transport/tcp/rail_pairs.h"
 
 namespace tidewire::transport::tcp {
 namespace {
 
-unsigned processors() {
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
 size_t thread_count(const Settings& settings) {
   if (settings.io_threads > 0) return static_cast<size_t>(settings.io_threads);
-  return std::clamp(processors() / 2, 1u, 4u);
+  // Two even on two processors: while one of them copies for the kernel, the other feeds the next lane.
+  return std::min(processors(), std::clamp(processors() / 2, 2u, 4u));
 }
 
 }  // namespace
@@ -75,7 +73,9 @@ std::vector<std::pair<uint32_t, uint32_t>> TcpTransport::pair_rails(const PeerRe
 
 uint32_t TcpTransport::lanes_per_pair() const {
   if (settings_.lanes_per_rail > 0) return static_cast<uint32_t>(settings_.lanes_per_rail);
-  return processors() <= 2 ? 1 : processors() <= 8 ? 2 : 4;
+  // Several rails are several lanes already.
+  if (processors() == 1 || (processors() == 2 && rails_.size() > 1)) return 1;
+  return processors() <= 8 ? 2 : 4;
 }
 
 void TcpTransport::open(ChannelId channel, const PeerRecord& peer, uint32_t local_rail, uint32_t remote_rail,

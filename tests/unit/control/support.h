@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "control/endpoint.h"
+#include "control/frame.h"
+#include "control/handshake.h"
 #include "control/node.h"
 
 namespace tidewire::control::testing {
@@ -189,6 +191,7 @@ inline void send_all(int fd, const std::vector<uint8_t>& bytes) {
     sent += static_cast<size_t>(count);
   }
 }
+
 // True once the other side has closed (or reset) the connection; what it sends before is dropped.
 inline bool closed_by_other(int fd) {
   uint8_t buffer[4096];
@@ -198,6 +201,31 @@ inline bool closed_by_other(int fd) {
     if (count < 0) return errno == ECONNRESET;
   }
 }
+
+// One side of a hello over a blocking socket.
+inline Status greet(int fd, Handshake& handshake) {
+  for (;;) {
+    send_all(fd, handshake.take_output());
+    if (handshake.over()) return handshake.status();
+    uint8_t buffer[1024];
+    const ssize_t count = recv(fd, buffer, std::min(sizeof(buffer), handshake.wanted()), 0);
+    if (count <= 0) return Status(Code::kPeerGone, "closed");
+    handshake.feed({buffer, static_cast<size_t>(count)});
+  }
+}
+
+// The next frame; an empty one when the other side closed.
+inline Frame read_frame(int fd) {
+  FrameDecoder decoder(kMaxFrameBytes);
+  uint8_t buffer[4096];
+  while (!decoder.ready() && decoder.status().ok()) {
+    const ssize_t count = recv(fd, buffer, std::min(sizeof(buffer), decoder.wanted()), 0);
+    if (count <= 0) return {};
+    decoder.feed({buffer, static_cast<size_t>(count)});
+  }
+  return decoder.take();
+}
+
 // A listening socket that accepts nothing by itself.
 struct RawListener {
   explicit RawListener(int backlog = 16) {

@@ -13,36 +13,15 @@ namespace {
 
 constexpr const char* kSecret = "a cluster secret of some length";
 
+// Without features: what comes back answers what was asked.
 HandshakeConfig hello_of(const InstanceId& instance, const std::string& secret = "") {
   HandshakeConfig config;
+  config.features = 0;
   config.instance = instance;
   config.name = "stranger:1";
   config.secret = secret;
   config.nonce = make_nonce();
   return config;
-}
-
-// The initiator's side of a hello over a blocking socket.
-Status greet(int fd, Handshake& handshake) {
-  for (;;) {
-    send_all(fd, handshake.take_output());
-    if (handshake.over()) return handshake.status();
-    uint8_t buffer[1024];
-    const ssize_t count = recv(fd, buffer, std::min(sizeof(buffer), handshake.wanted()), 0);
-    if (count <= 0) return Status(Code::kPeerGone, "closed");
-    handshake.feed({buffer, static_cast<size_t>(count)});
-  }
-}
-
-Frame read_frame(int fd) {
-  FrameDecoder decoder(kMaxFrameBytes);
-  uint8_t buffer[4096];
-  while (!decoder.ready() && decoder.status().ok()) {
-    const ssize_t count = recv(fd, buffer, std::min(sizeof(buffer), decoder.wanted()), 0);
-    if (count <= 0) return {};
-    decoder.feed({buffer, static_cast<size_t>(count)});
-  }
-  return decoder.take();
 }
 
 TEST(NodeHostile, SecretsThatDifferOrLackAreToldApart) {

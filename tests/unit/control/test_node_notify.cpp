@@ -76,6 +76,7 @@ struct ManualPeer {
   void take() {
     fd = listener.accept_one();
     HandshakeConfig config;
+    config.features = 0;
     config.instance = instance;
     config.name = listener.address();
     config.nonce = make_nonce();
@@ -164,6 +165,7 @@ TEST(NodeNotify, RepeatedNumbersAreDeliveredOnceAcrossConnections) {
   const auto connect = [&] {
     UniqueFd fd = connect_raw(node->port());
     HandshakeConfig config;
+    config.features = 0;
     config.instance = sender;
     config.name = "sender:1";
     config.nonce = make_nonce();
