@@ -14,6 +14,9 @@ constexpr Nanos kLongUp = kSecond;  // a channel that was up so long had worked,
 // What a channel may have in flight where several share the work: what keeps it busy until acknowledgements are back, no more. Posted slices
 // can't move to another rail, and the last ones decide when a request ends.
 constexpr double kBusySeconds = 0.004;
+// A fast channel needs less of that time: two slices and a half, or a millisecond.
+constexpr double kBusySecondsFast = 0.001;
+constexpr uint64_t kFastWindow = 2'560 << 10;
 constexpr uint64_t kLeastWindow = 512 << 10;
 
 // What a slice takes at least where a job is cut finely for its channels to end together: a frame and its acknowledgement cost tens of
@@ -22,7 +25,9 @@ constexpr double kLeastSliceSeconds = 200e-6;
 
 uint64_t window_of(double rate, bool alone, uint64_t most) {
   if (alone || most <= kLeastWindow) return most;
-  return std::clamp(static_cast<uint64_t>(rate * kBusySeconds), kLeastWindow, most);
+  const auto wanted = static_cast<uint64_t>(rate * kBusySeconds);
+  const uint64_t enough = std::max(kFastWindow, static_cast<uint64_t>(rate * kBusySecondsFast));
+  return std::clamp(std::min(wanted, enough), kLeastWindow, most);
 }
 
 Nanos retry_delay(uint32_t failures) {
