@@ -134,8 +134,11 @@ void Session::post_next(uint32_t t, ChannelId id, Channel& channel, Nanos now, A
   slice->opcode = job->opcode;
   // With a job for every channel all of them stay busy without cutting any finer.
   const uint32_t channels = up_channels(t);
-  const uint32_t sharing = jobs_.size() > channels ? 1 : channels;
   const uint64_t least = std::max(options_.least_slice, static_cast<uint64_t>(channel.rate * kLeastSliceSeconds));
+  // What one channel does in the time of two such slices is not cut; nor is a first job before anything is known of the channel.
+  const uint64_t whole = channel.rate == 0 ? transport.traits.slice_bytes : 2 * least;
+  const bool small = !job->posted && job->rest_bytes <= whole;
+  const uint32_t sharing = small || jobs_.size() > channels ? 1 : channels;
   const SliceLimits limits{slice_bytes(job->rest_bytes, sharing, least, transport.traits.slice_bytes),
                            transport.traits.slice_pieces};
   while (slice->bytes == 0 && !job->retries.empty()) {
@@ -149,6 +152,7 @@ void Session::post_next(uint32_t t, ChannelId id, Channel& channel, Nanos now, A
   slice->id = next_slice_++;
   slice->job = job;
   slice->posted = now;
+  slice->whole_job = !job->posted && !job->queued;
   if (!job->posted) {
     job->posted = true;
     job->instance = channel.instance;

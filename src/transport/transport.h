@@ -40,7 +40,8 @@ struct Slice {
   Opcode opcode = Opcode::kWrite;
   uint64_t bytes = 0;
   std::vector<Piece> pieces;
-  RangeHold hold;  // the local regions, in use
+  RangeHold hold;          // the local regions, in use
+  bool whole_job = false;  // nothing of its job is on its way or follows: whoever posts it has nothing better to do than to move it
   virtual ~Slice() = default;
 };
 using SlicePtr = std::shared_ptr<Slice>;

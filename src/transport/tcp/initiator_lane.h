@@ -74,7 +74,7 @@ class InitiatorLane : public IoHandler,
   void run_sender(uint64_t budget);
   bool next_work();
   bool send_batch(uint64_t& sent);
-  bool send_current(uint64_t& sent);
+  bool send_current(uint64_t most, uint64_t& sent);
   void encode_head(const Slice& slice, std::vector<uint8_t>& head) const;
   void make_current(const SlicePtr& slice);
   void settle(size_t finished, std::vector<Done>& done);
@@ -119,7 +119,7 @@ class InitiatorLane : public IoHandler,
   size_t answered_ = 0;            // how many at its front are answered while still sending
   std::vector<uint8_t> control_;   // frames without payload that wait
   bool sender_ = false;            // the role is taken
-  bool blocked_ = false;           // the socket was full: the I/O thread goes on when it is writable
+  bool blocked_ = false;           // the socket was full, or work was left to it: the I/O thread sends when it is writable
   bool armed_ = true;              // the I/O thread hears of incoming bytes
   uint32_t interest_ = 0;
 

@@ -15,8 +15,11 @@ namespace {
 
 // Frames up to here are batched.
 constexpr size_t kSmallFrame = 16 << 10;
-// What a posting thread sends of others' slices before it hands over to the I/O thread.
+// What a posting thread sends before it hands over to the I/O thread. It sends more only of a slice that is the whole of its job:
+// otherwise the job's other lanes would wait for it, and all sending would happen on its processor.
 constexpr uint64_t kPostBudget = 256 << 10;
+// Slices up to here are sent by the poster also on a busy lane.
+constexpr uint64_t kPostedWhenBusy = 64 << 10;
 // Half of the stage.
 constexpr size_t kMaxControl = 64 << 10;
 static_assert(kMaxControl + kSmallFrame <= kStageBytes);
@@ -41,7 +44,7 @@ void InitiatorLane::post(SlicePtr slice) {
                       slice->bytes, slice->pieces.size(), wire::kMaxPayload, wire::kMaxPieces));
     return;
   }
-  const uint64_t budget = std::max<uint64_t>(slice->bytes, kPostBudget);
+  const uint64_t budget = slice->whole_job ? std::max<uint64_t>(slice->bytes, kPostBudget) : kPostBudget;
   bool refused = false;
   bool mine = false;
   {
@@ -50,12 +53,21 @@ void InitiatorLane::post(SlicePtr slice) {
     if (!refused) {
       posts_.fetch_add(1, std::memory_order_relaxed);
       // With a second slice in flight its waiter may be asleep: the I/O thread receives again.
-      if (in_flight_.fetch_add(1) >= 1 && !armed_) {
+      const bool busy = in_flight_.fetch_add(1) >= 1;
+      const bool hand_over = busy && slice->bytes > kPostedWhenBusy;
+      if (busy && !armed_) {
         armed_ = true;
         update_interest();
       }
       pending_.push_back(std::move(slice));
-      if (!sender_ && !blocked_) mine = sender_ = true;
+      if (!sender_ && !blocked_) {
+        if (hand_over) {
+          blocked_ = true;
+          update_interest();
+        } else {
+          mine = sender_ = true;
+        }
+      }
     }
   }
   if (refused) {
@@ -88,7 +100,7 @@ void InitiatorLane::run_sender(uint64_t budget) {
   uint64_t total = 0;
   while (next_work()) {
     uint64_t sent = 0;
-    const bool go_on = current_ != nullptr ? send_current(sent) : send_batch(sent);
+    const bool go_on = current_ != nullptr ? send_current(budget - total, sent) : send_batch(sent);
     total += sent;
     bytes_sent_.fetch_add(sent, std::memory_order_relaxed);
     if (!go_on || total >= budget) {
@@ -181,14 +193,14 @@ void InitiatorLane::make_current(const SlicePtr& slice) {
                        : MemoryCursor();
 }
 
-bool InitiatorLane::send_current(uint64_t& sent) {
+bool InitiatorLane::send_current(uint64_t most, uint64_t& sent) {
   Status why;
   bool more_follows;
   {
     std::lock_guard lock(mutex_);
     more_follows = !pending_.empty();
   }
-  switch (send_once(fd_.get(), frame_, more_follows, sent, why)) {
+  switch (send_once(fd_.get(), frame_, most, more_follows, sent, why)) {
     case SendOutcome::kFull:
       return false;
     case SendOutcome::kFailed:

@@ -31,7 +31,7 @@ uint8_t* thread_stage() {
   return stage.get();
 }
 
-SendOutcome send_once(int fd, OutFrame& frame, bool more, uint64_t& sent, Status& why) {
+SendOutcome send_once(int fd, OutFrame& frame, uint64_t most, bool more, uint64_t& sent, Status& why) {
   sent = 0;
   std::array<iovec, kMostVectors> vectors;
   size_t used = 0;
@@ -43,7 +43,7 @@ SendOutcome send_once(int fd, OutFrame& frame, bool more, uint64_t& sent, Status
   if (frame.payload.remaining() > 0) {
     if (frame.payload.direct()) {
       MemoryCursor::Mapped mapped;
-      why = frame.payload.map(vectors.data() + used, kMostVectors - 2, kSendChunk, pins, mapped);
+      why = frame.payload.map(vectors.data() + used, kMostVectors - 2, std::min(most, kSendChunk), pins, mapped);
       used += mapped.vectors;
       from_payload = mapped.bytes;
     } else {

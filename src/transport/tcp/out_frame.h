@@ -30,9 +30,9 @@ enum class SendOutcome {
   kFailed  // the connection is broken: `why`
 };
 
-// One send call on a frame that is not done(). `more`: further bytes follow at once. Memory is touched only inside. Any
-// thread, one at a time.
-SendOutcome send_once(int fd, OutFrame& frame, bool more, uint64_t& sent, Status& why);
+// One send call on a frame that is not done(), with at most about `most` bytes of its payload. `more`: further bytes follow at once. Memory is
+// touched only inside. Any thread, one at a time.
+SendOutcome send_once(int fd, OutFrame& frame, uint64_t most, bool more, uint64_t& sent, Status& why);
 
 // The calling thread's buffer for staged sends; kStageBytes long.
 constexpr size_t kStageBytes = 128 << 10;

@@ -85,7 +85,7 @@ void TargetLane::flush() {
     uint64_t sent = 0;
     Status why;
     const SendOutcome outcome =
-        front.frame.done() ? SendOutcome::kMore : send_once(fd_.get(), front.frame, answers_.size() > 1, sent, why);
+        front.frame.done() ? SendOutcome::kMore : send_once(fd_.get(), front.frame, kSendBudget, answers_.size() > 1, sent, why);
     bytes_out_.fetch_add(sent, std::memory_order_relaxed);
     total += sent;
     if (outcome == SendOutcome::kFull) {
