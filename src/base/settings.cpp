@@ -42,7 +42,7 @@ const Entry kTable[] = {
     {"log.slow_transfer", Kind::kSeconds, &Settings::slow_transfer, 0, 3600 * kSecond, "",
      "Batches slower than this are logged with their phases; 0 logs none."},
     {"threads.io", Kind::kInteger, &Settings::io_threads, 0, 64, "",
-     "Threads that drive sockets; 0 chooses half the processors, between 1 and 4."},
+     "Threads that drive sockets; 0 chooses half the processors, between 2 and 4."},
     {"threads.copy", Kind::kInteger, &Settings::copy_threads, 0, 64, "",
      "Threads that copy between processes of one host; 0 chooses one less than the processors, between 1 and 4."},
     {"tcp.lanes_per_rail", Kind::kInteger, &Settings::lanes_per_rail, 0, 16, "",
