@@ -259,28 +259,29 @@ TEST_P(TransportConformance, FollowsRegistrationAndItsEndWithoutARestart) {
 }
 
 TEST_P(TransportConformance, UnregistrationDuringTransfersLeavesNoLateWrite) {
-  Memory source(initiator, GetParam().local, 1 << 20);
-  source.write(std::vector<uint8_t>(1 << 20, 0xAA));
+  constexpr uint64_t kBatches = 8, kLength = 1 << 20;
+  Memory source(initiator, GetParam().local, kLength);
+  source.write(std::vector<uint8_t>(kLength, 0xAA));
   for (int round = 0; round < 10; ++round) {
-    auto destination = std::make_unique<Memory>(target, MemoryKind::kForeign, 1 << 20);
+    auto destination = std::make_unique<Memory>(target, MemoryKind::kForeign, kBatches * kLength);
     uint8_t* const bytes = static_cast<uint8_t*>(destination->pointer());
     std::vector<tw_batch_t> batches;
-    for (int i = 0; i < 8; ++i) {
-      const uint64_t from = source.address(), to = destination->address(), length = 1 << 20;
+    for (uint64_t i = 0; i < kBatches; ++i) {
+      const uint64_t from = source.address(), to = destination->address(i * kLength), length = kLength;
       tw_batch_t batch = 0;
       TW_ASSERT_OK(tw_submit_lists(initiator.handle, peer, TW_WRITE, &from, &to, &length, 1, nullptr, &batch));
       batches.push_back(batch);
     }
     TW_ASSERT_OK(tw_unregister(target.handle, bytes));
-    std::memset(bytes, 0x55, 1 << 20);  // from here on nothing may land any more
+    std::memset(bytes, 0x55, kBatches * kLength);  // from here on nothing may land any more
     for (const tw_batch_t batch : batches) {
       tw_batch_status status;
       const tw_code code = tw_batch_wait(batch, kHardStop, &status);
       EXPECT_TRUE(code == TW_OK || code == TW_NOT_REGISTERED) << tw_code_name(code) << ": " << tw_last_error();
       TW_EXPECT_OK(tw_batch_release(batch));
     }
-    EXPECT_EQ(std::count(bytes, bytes + (1 << 20), 0x55), 1 << 20) << "round " << round;
-    TW_ASSERT_OK(tw_register(target.handle, bytes, 1 << 20, nullptr, TW_REMOTE_READ_WRITE));  // for the destructor
+    EXPECT_EQ(std::count(bytes, bytes + kBatches * kLength, 0x55), static_cast<ptrdiff_t>(kBatches * kLength)) << "round " << round;
+    TW_ASSERT_OK(tw_register(target.handle, bytes, kBatches * kLength, nullptr, TW_REMOTE_READ_WRITE));  // for the destructor
   }
 }
 
