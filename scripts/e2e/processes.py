@@ -93,6 +93,10 @@ class Server:
                 raise ServerError(f"{self.name} does not answer at {url} after {seconds:.0f} s:\n{self.tail()}")
             time.sleep(0.2)
 
+    def ended(self) -> Optional[int]:
+        """The status that the program has ended with, or None while it runs."""
+        return self._process.poll()
+
     def stop(self) -> None:
         """Asks the program to end, then ends what is left of its session."""
         if self._process.poll() is None:
