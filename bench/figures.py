@@ -29,6 +29,7 @@ MEASUREMENTS = {
     ],
     "frameworks": [
         ("vllm", frameworks.vllm, ["frameworks.vllm_tokens", "frameworks.vllm_throughput"]),
+        ("sglang", frameworks.sglang, ["frameworks.sglang_requests"]),
         ("list_conversion", frameworks.list_conversion, ["frameworks.list_conversion"]),
     ],
 }

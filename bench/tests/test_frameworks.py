@@ -58,6 +58,25 @@ def test_a_broken_check_spoils_the_figures():
         frameworks.from_vllm(_figures(broken=["the decode instance computed no prompt"]))
 
 
+def _sglang(**changes):
+    counts = {"requests": 500, "restarts": 3, "delivered": 488, "in_flight": 12, "lost": 0, "wrong_bytes": 0}
+    return {**counts, "broken": [], **changes}
+
+
+def test_requests_in_flight_at_a_restart_may_be_lost_and_no_others():
+    assert frameworks.from_sglang(_sglang())["frameworks.sglang_requests"] == 0
+    assert frameworks.from_sglang(_sglang(delivered=486, lost=2))["frameworks.sglang_requests"] == 2
+    assert frameworks.from_sglang(_sglang(wrong_bytes=5))["frameworks.sglang_requests"] == 5
+
+
+@pytest.mark.parametrize(
+    "changes", [{"broken": ["processes run"]}, {"restarts": 2}, {"delivered": 487}, {"delivered": 480, "in_flight": 20}]
+)
+def test_a_run_of_sglang_that_does_not_add_up_gives_no_figure(changes):
+    with pytest.raises(programs.Failed, match="sglang.sh"):
+        frameworks.from_sglang(_sglang(**changes))
+
+
 def test_a_figure_that_is_short_is_failed_but_not_broken(capsys):
     run = checks.Checks()
     run.check("fast enough", False, "1.5 x", figure=True)
