@@ -114,6 +114,16 @@ class Outcome:
     restarts: int = 0
     ended: Counter = field(default_factory=Counter)  # how prefill ranks ended requests whose decode instance died
 
+    def enter(self, room: Room) -> None:
+        """A request that every rank has done with."""
+        every = [event for events in room.done.values() for event in events]
+        self.wrong += sum(event.get("wrong", 0) for event in every)
+        if all(event["success"] for event in every):
+            self.delivered += 1
+            self.bytes += room.pages * PAGE_BYTES
+        else:
+            self.lost.append(next(event["reason"] for event in every if not event["success"]))
+
 
 def _kind(reason: str) -> str:
     """SGLang's reason for a failure without the room and the address in it."""
@@ -127,7 +137,7 @@ class Pair:
         self._sizes = {"prefill": prefill, "decode": decode}
         self._folder = folder
         self._environment = environment
-        self._port = free_port()
+        self.port = free_port()
         self._random = random.Random(prefill * 10 + decode)
         self._next_room = 1
         self._started: Counter = Counter()
@@ -149,7 +159,7 @@ class Pair:
 
     def start(self, role: str) -> None:
         self.instances[role] = Instance(
-            role, self._sizes[role], self._port, self._folder, self._environment, self._started[role]
+            role, self._sizes[role], self.port, self._folder, self._environment, self._started[role]
         )
         self._started[role] += 1
 
@@ -192,13 +202,23 @@ class Pair:
 
     def stray(self) -> int:
         """Bytes that were written to free pages of the decode instance, ever."""
-        self.instances["decode"].tell(do="check_free")
-        found: list[int] = []
+        return sum(event["stray"] for event in self._ask("check_free", "checked"))
+
+    def again(self) -> list[str]:
+        """New managers in the decode instance, in place of torn down ones; what went wrong with registrations, ever."""
+        self._ask("again", "ready")
+        logs = [server.text() for instance in self.instances.values() for server in instance.connections.values()]
+        return [line for log in logs for line in log.splitlines() if "egistration failed" in line]
+
+    def _ask(self, command: str, answer: str) -> list[dict[str, Any]]:
+        """One answer from each rank of the decode instance."""
+        self.instances["decode"].tell(do=command)
+        found: list[dict[str, Any]] = []
         while len(found) < self._sizes["decode"]:
             event = self.event()
-            if event["event"] == "checked":
-                found.append(event["stray"])
-        return sum(found)
+            if event["event"] == answer:
+                found.append(event)
+        return found
 
     def run(self, count: int, at_once: int, restarts: int = 0) -> Outcome:
         """``count`` requests, ``at_once`` under way; meanwhile the decode instance is killed and started again."""
@@ -213,18 +233,9 @@ class Pair:
             if event["event"] == "sending" and outcome.restarts < restarts and due:
                 self._restart(outcome)
             for room in [room for room in self.rooms if self.ended(room)]:
-                self._enter(outcome, self.rooms.pop(room))
+                outcome.enter(self.rooms.pop(room))
         outcome.seconds = time.monotonic() - begin
         return outcome
-
-    def _enter(self, outcome: Outcome, room: Room) -> None:
-        every = [event for events in room.done.values() for event in events]
-        outcome.wrong += sum(event.get("wrong", 0) for event in every)
-        if all(event["success"] for event in every):
-            outcome.delivered += 1
-            outcome.bytes += room.pages * PAGE_BYTES
-        else:
-            outcome.lost.append(next(event["reason"] for event in every if not event["success"]))
 
     def _restart(self, outcome: Outcome) -> None:
         """While KV is on its way: kills the decode instance, lets the prefill ranks see it, starts another."""
@@ -239,7 +250,7 @@ class Pair:
             self.event()
         for number in list(self.rooms):
             if self.ended(number):
-                self._enter(outcome, self.rooms.pop(number))
+                outcome.enter(self.rooms.pop(number))
                 continue
             room = self.rooms.pop(number)
             outcome.wrong += sum(event.get("wrong", 0) for event in room.done["decode"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's KV pages and metadata rows in CPU memory, laid out as SGLang has them; both sides can compute what they hold."""
+"""A rank's KV pages and metadata rows in CPU memory, laid out as SGLang has them, with bytes known to both sides."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ import sglang_shim  # noqa: E402
 
 sglang_shim.install()
 
-import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from processes import fetch  # noqa: E402
 from sglang.srt.disaggregation.base.conn import KVArgs, KVPoll  # noqa: E402
@@ -164,9 +163,9 @@ class Rank:
         pointers, lengths, rows = self.metadata.get_buf_infos()
         self.pool = Pool(rank, tp, list(zip(pointers, lengths, rows)))
         self._wait_bootstrap(60)
-        self.manager = MooncakeKVManager(
-            self._regions(rank, tp, pointers, lengths, rows), DisaggregationMode(arguments.role), settings
-        )
+        self._regions = self._describe(rank, tp, pointers, lengths, rows)
+        self._new_manager = lambda: MooncakeKVManager(self._regions, DisaggregationMode(arguments.role), settings)
+        self.manager = self._new_manager()
 
     def _wait_bootstrap(self, seconds: float) -> None:
         """Until the bootstrap server answers: managers of prefill ranks register with it once, when they are made."""
@@ -180,7 +179,7 @@ class Rank:
                     raise
             time.sleep(0.05)
 
-    def _regions(self, rank: int, tp: int, pointers: list[int], lengths: list[int], rows: list[int]) -> KVArgs:
+    def _describe(self, rank: int, tp: int, pointers: list[int], lengths: list[int], rows: list[int]) -> KVArgs:
         args = KVArgs()
         args.engine_rank = args.gpu_id = rank
         args.kv_data_ptrs = [tensor.data_ptr() for tensor in self.pool.tensors]
@@ -204,7 +203,7 @@ class Rank:
 
     def run(self) -> None:
         """Until the other end of the control connection closes."""
-        self.control.send({"event": "ready", "session": self.manager.get_session_id()})
+        self._ready()
         try:
             while True:
                 while self.control.poll(BUSY_SECONDS if self.requests else None):
@@ -216,6 +215,9 @@ class Rank:
         except (EOFError, ConnectionError):
             return
 
+    def _ready(self) -> None:
+        self.control.send({"event": "ready", "session": self.manager.get_session_id()})
+
     def _command(self, do: str, room: int = 0, **more: Any) -> None:
         if do == "request":
             self.requests[room] = self.kind(self, room, **more)
@@ -224,8 +226,14 @@ class Rank:
                 self.requests[room].abort()
         elif do == "check_free":
             self.control.send({"event": "checked", "stray": self.pool.check_free()})
+        elif do == "again":
+            # As for a change of roles: the memory is unregistered and registered again while the engine stays.
+            self.manager.teardown()
+            MooncakeKVReceiver.close_all_sockets()
+            self.manager = self._new_manager()
+            self._ready()
         else:
-            raise ValueError(f"command {do!r}: there are request, abort and check_free")
+            raise ValueError(f"command {do!r}: there are request, abort, check_free and again")
 
 
 def main() -> None:
@@ -237,7 +245,8 @@ def main() -> None:
     parser.add_argument("--control", required=True, help="path of the socket that commands come from")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    np.seterr(all="raise")
+    # It tells of a failed registration at this level only.
+    logging.getLogger("sglang.srt.distributed.device_communicators.mooncake_transfer_engine").setLevel(logging.DEBUG)
     with Client(arguments.control) as control:
         control.send({"event": "hello", "role": arguments.role, "rank": arguments.rank})
         Rank(arguments, control).run()

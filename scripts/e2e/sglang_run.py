@@ -20,6 +20,7 @@ from typing import Any
 from checks import Checks
 from processes import ServerError
 from sglang_cluster import Outcome, Pair
+from sglang_router import Routed
 
 SIZES = ((1, 1), (2, 2), (2, 1), (1, 2))  # tensor parallel ranks of prefill and decode
 TCP_SIZES = ((1, 1), (2, 1))  # once more without the memory that processes of one host share
@@ -28,6 +29,7 @@ EACH = 48  # requests for each pair of sizes
 RESTARTS = 3
 ABORTS = 12
 SPOILED = 7
+ROUTED = 48
 
 
 class Run:
@@ -91,6 +93,10 @@ class Run:
                 detail = f"{wrong} of {SPOILED}"
                 self.checks.check(f"{name}: bytes made wrong on purpose are noticed", wrong == SPOILED, detail)
             self._aborts(name, pair)
+            failed = pair.again()
+            detail = failed[0] if failed else "none failed"
+            self.checks.check(f"{name}: registrations, also of torn down and new managers", not failed, detail)
+            self._moved(f"{name}: requests to new managers", pair.run(AT_ONCE * 2, AT_ONCE), AT_ONCE * 2)
             self._stray(name, pair)
 
     def _aborts(self, name: str, pair: Pair) -> None:
@@ -122,6 +128,14 @@ class Run:
         detail = f"{ABORTS - arrived} of {ABORTS} aborted, {touched} of them with KV there, {arrived} had arrived"
         self.checks.check(f"{name}: aborted while sending, both sides end it", wrong == 0 and touched > 0, detail)
         self._moved(f"{name}: requests after aborts", pair.run(AT_ONCE * 2, AT_ONCE), AT_ONCE * 2)
+
+    def router(self) -> None:
+        """Requests through sglang-router, which gives them their rooms."""
+        with self.pair(1, 1, "router") as pair:
+            outcome = Routed(pair, self.logs / "router" / "router.log").run(ROUTED, AT_ONCE)
+            version = importlib.metadata.version("sglang-router")
+            self._moved(f"sglang-router {version} in front: bytes equal", outcome, ROUTED)
+            self._stray("sglang-router", pair)
 
     def restarts(self) -> None:
         """The figure: many requests, and the decode instance killed and started again between them."""
@@ -175,6 +189,7 @@ def main() -> int:
                 run.sizes(prefill, decode)
             for prefill, decode in TCP_SIZES:
                 run.sizes(prefill, decode, tcp=True)
+            run.router()
         if arguments.requests:
             run.restarts()
     except ServerError as error:
