@@ -151,6 +151,7 @@ class Rank:
             disaggregation_mode=arguments.role,
             disaggregation_transfer_backend="mooncake",
             disaggregation_bootstrap_port=arguments.port,
+            enable_pd_role_switch=True,  # managers are torn down, see "again"
         )
         publish(settings, role="scheduler", ranks=SpawnRanks(world_rank=rank, gpu_id=rank))
         # No process group is made, because no model runs; the manager asks for the one of pipeline stages.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -83,12 +84,14 @@ class Routed:
             with Server("sglang-router", command, self._log) as server, ThreadPoolExecutor(at_once) as clients:
                 server.wait_ready(f"http://127.0.0.1:{port}/health", 60)
                 url = f"http://127.0.0.1:{port}/generate"
+                begin = time.monotonic()
                 answers = [clients.submit(self._post, url, "x" * (4 + n % (MOST_PAGES - 3))) for n in range(count)]
                 open_rooms = count
                 while open_rooms and not any(answer.done() and answer.exception() for answer in answers):
                     self._pair.event()
                     with self._lock:
                         open_rooms -= self._answer_finished(outcome)
+                outcome.seconds = time.monotonic() - begin
                 rooms = {answer.result() for answer in answers}
                 if len(rooms) != count:
                     outcome.lost.append(f"the router answered with {len(rooms)} rooms")
