@@ -179,7 +179,12 @@ class Pair:
         ready = wait(list(owner), STALL_SECONDS)
         if not ready:
             tails = "\n".join(s.tail(8) for i in self.instances.values() for s in i.connections.values())
-            raise ServerError(f"nothing happened for {STALL_SECONDS:.0f} s; open rooms {sorted(self.rooms)}:\n{tails}")
+            rooms = ", ".join(
+                f"{number} (prefill {room.sending} sending, {len(room.done['prefill'])} done, "
+                f"decode {len(room.done['decode'])} done)"
+                for number, room in self.rooms.items()
+            )
+            raise ServerError(f"nothing happened for {STALL_SECONDS:.0f} s; open rooms: {rooms or 'none'}\n{tails}")
         instance = owner[ready[0]]
         event = {**instance.receive(ready[0]), "role": instance.role}
         room = self.rooms.get(event.get("room", 0))

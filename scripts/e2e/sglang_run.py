@@ -118,7 +118,8 @@ class Run:
         for _ in range(ABORTS):
             number = pair.request(pages=32)
             room = pair.rooms[number]
-            while not room.sending:
+            # All ranks: SGLang ignores an abort that comes before its prefill rank knows the request.
+            while room.sending < pair.instances["prefill"].ranks:
                 pair.event()
             pair.instances["decode"].tell(do="abort", room=number)
             pair.finish(number)
