@@ -20,7 +20,7 @@ from typing import Any
 from checks import Checks
 from processes import ServerError
 from sglang_cluster import Outcome, Pair
-from sglang_router import Routed
+from sglang_routed import Routed
 
 SIZES = ((1, 1), (2, 2), (2, 1), (1, 2))  # tensor parallel ranks of prefill and decode
 TCP_SIZES = ((1, 1), (2, 1))  # once more without the memory that processes of one host share
