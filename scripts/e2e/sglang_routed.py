@@ -82,7 +82,8 @@ class Routed:
         command += ["--decode", f"http://127.0.0.1:{fronts['decode'].server_port}"]
         try:
             with Server("sglang-router", command, self._log) as server, ThreadPoolExecutor(at_once) as clients:
-                server.wait_ready(f"http://127.0.0.1:{port}/health", 60)
+                # Not /health, which answers before the router knows both instances.
+                server.wait_ready(f"http://127.0.0.1:{port}/readiness", 60)
                 url = f"http://127.0.0.1:{port}/generate"
                 begin = time.monotonic()
                 answers = [clients.submit(self._post, url, "x" * (4 + n % (MOST_PAGES - 3))) for n in range(count)]
@@ -91,6 +92,10 @@ class Routed:
                     self._pair.event()
                     with self._lock:
                         open_rooms -= self._answer_finished(outcome)
+                if open_rooms:
+                    clients.shutdown(wait=False, cancel_futures=True)
+                    outcome.lost.append("the router refused a request")
+                    return outcome
                 outcome.seconds = time.monotonic() - begin
                 rooms = {answer.result() for answer in answers}
                 if len(rooms) != count:
