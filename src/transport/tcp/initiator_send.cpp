@@ -44,7 +44,7 @@ void InitiatorLane::post(SlicePtr slice) {
                       slice->bytes, slice->pieces.size(), wire::kMaxPayload, wire::kMaxPieces));
     return;
   }
-  const uint64_t budget = slice->whole_job ? std::max<uint64_t>(slice->bytes, kPostBudget) : kPostBudget;
+  const uint64_t budget = slice->whole_job ? std::max<uint64_t>(frame_bytes(*slice), kPostBudget) : kPostBudget;
   bool refused = false;
   bool mine = false;
   {
