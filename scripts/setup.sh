@@ -29,6 +29,8 @@ packages=(
   libasio-dev libflatbuffers-dev flatbuffers-compiler libfmt-dev libcli11-dev libxxhash-dev nlohmann-json3-dev libssl-dev
   # tests, style
   libgtest-dev libgmock-dev libcpp-httplib-dev clang-format clang-tidy
+  # a caller of the C interface in Rust: the compiler alone, some 55 MB
+  rustc
   python3 python3-venv python3-dev
   # shaped links and references for figures
   iproute2 nftables iperf3
