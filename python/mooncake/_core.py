@@ -46,8 +46,14 @@ class Core:
         try:
             return engine._live()
         except tidewire.Error as error:
-            _log.error("%s: %s", what, error)
+            self._refused(what, error)
             return 0
+
+    def _refused(self, what: str, error: tidewire.Error) -> None:
+        """One line, but none for a thread that goes on asking while the interpreter's exit closes the engines."""
+        engine = self._engine
+        closing = engine is not None and engine.closed and not isinstance(error, tidewire.ForkedError)
+        _log.log(logging.DEBUG if closing else logging.ERROR, "%s: %s", what, error)
 
     def _failed(self, code: int, what: str) -> int:
         """0, or for a failed call a negative number after one line in the log."""

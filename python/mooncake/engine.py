@@ -440,7 +440,7 @@ class TransferEngine(Core):
         try:
             received = self._engine.notifications()
         except tidewire.Error as error:
-            _log.error("get_notifies: %s", error)
+            self._refused("get_notifies", error)
             return []
         return [TransferNotify(item.name, item.message.decode("utf-8", "surrogateescape")) for item in received]
 

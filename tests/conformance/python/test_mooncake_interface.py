@@ -61,6 +61,67 @@ def test_names_order_and_defaults(name):
     assert method.__doc__
 
 
+def arguments(a, b):
+    """For each method that a started engine can be asked: arguments by name, and what comes back."""
+    one = {"target_hostname": b.session, "buffer": a.base, "peer_buffer_address": b.base, "length": 100}
+    many = {"target_hostname": b.session, "buffers": [a.base], "peer_buffer_addresses": [b.base], "lengths": [100]}
+    hint, notify = {"transport_hint": ""}, {"notify": None, "transport_hint": ""}
+    extra = np.zeros(3 * 4096, np.uint8)
+    pages = [extra.ctypes.data + 4096 * i for i in range(3)]
+    return extra, {
+        "transfer_sync_write": ({**one, **hint}, is_zero),
+        "transfer_sync_read": ({**one, **hint}, is_zero),
+        "batch_transfer_sync_write": ({**many, **hint}, is_zero),
+        "batch_transfer_sync_read": ({**many, **hint}, is_zero),
+        "transfer_sync": ({**one, "opcode": TransferOpcode.Write, **notify}, is_zero),
+        "batch_transfer_sync": ({**many, "opcode": TransferOpcode.Read, **notify}, is_zero),
+        "batch_transfer_async_write": ({**many, **hint}, bool),
+        "batch_transfer_async_read": ({**many, **hint}, bool),
+        "batch_transfer_async": ({**many, "opcode": TransferOpcode.Read, **hint}, bool),
+        "transfer_submit_write": ({**one, **hint}, bool),
+        "transfer_check_status": ({"batch_id": 12345}, lambda result: result == -1),
+        "get_batch_transfer_status": ({"batch_ids": []}, is_zero),
+        "register_memory": ({"buffer_addr": pages[0], "capacity": 4096, "location": "cpu:0"}, is_zero),
+        "batch_register_memory": (
+            {"buffer_addresses": pages[1:], "capacities": [4096] * 2, "location": "*"},
+            is_zero,
+        ),
+        "unregister_memory": ({"buffer_addr": pages[0]}, is_zero),
+        "batch_unregister_memory": ({"buffer_addresses": pages[1:]}, is_zero),
+        "write_bytes_to_buffer": ({"dest_address": a.base, "src": b"abc", "length": 3}, is_zero),
+        "read_bytes_from_buffer": ({"source_address": a.base, "length": 3}, lambda result: result == b"abc"),
+        "get_local_topology": ({"device_name": None}, json.loads),
+        "get_first_buffer_address": ({"segment_name": b.session}, lambda result: result == b.base),
+        "warmup_efa_segment": ({"segment_name": b.session}, is_zero),
+        "send_probe": ({"peer_server_name": b.session}, is_zero),
+    }
+
+
+@pytest.mark.parametrize("form", ["keyword", "positional", "keywords in another order", "defaults left out"])
+def test_every_call_by_keyword_and_by_position(sides, form):
+    a, b = sides
+    extra, calls = arguments(a, b)
+    optional = {"transport_hint", "notify", "location", "device_name"}
+    for name, (keywords, expected) in calls.items():
+        call = getattr(a.engine, name)
+        if form == "positional":
+            result = call(*keywords.values())
+        elif form == "keyword":
+            result = call(**keywords)
+        elif form == "defaults left out":
+            result = call(**{key: value for key, value in keywords.items() if key not in optional})
+        else:
+            result = call(**dict(reversed(keywords.items())))
+        assert expected(result), f"{name}: {result!r}"
+    buffer = (
+        a.engine.allocate_managed_buffer(length=100) if form == "keyword" else a.engine.allocate_managed_buffer(100)
+    )
+    assert buffer
+    freed = {"buffer_addr": buffer, "length": 100}
+    free = a.engine.free_managed_buffer
+    assert is_zero(free(*freed.values()) if form == "positional" else free(**freed))
+
+
 def test_module_attributes_and_enumeration():
     for name in ["EFA", "HIP", "MNNVL", "MUSA", "INTRA_NVLINK", "CUDA"]:
         assert getattr(mooncake.engine, f"SUPPORT_{name}") is False

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import tidewire
 from mooncake.engine import TransferEngine
 from mooncake_sides import HOST, Side, digest, is_failure, is_zero, new_engine
 from tidewire_testing import HARD_STOP, environment, pattern
@@ -95,6 +97,29 @@ def test_sglang_registers_kv_state_and_rows_in_one_call(sides):
     sources = [int(a.base)] * len(buffers)
     assert is_zero(a.engine.batch_transfer_sync_write(b.session, sources, pointers, [64] * len(buffers)))
     assert is_zero(b.engine.batch_unregister_memory(pointers))
+
+
+def test_sglang_registers_memory_of_different_devices_in_one_call(sides):
+    a, b = sides
+    lib, nbytes = tidewire._native.lib, 1 << 16
+    regions = [ctypes.c_void_p() for _ in range(4)]
+    for region in regions:
+        tidewire.check(lib.tw_test_device_allocate(nbytes, ctypes.byref(region)))
+    rows = [np.zeros(64, np.uint8) for _ in range(3)]
+    pointers = [region.value for region in regions] + [row.ctypes.data for row in rows]
+    lengths = [nbytes] * len(regions) + [64] * len(rows)
+    assert is_zero(b.engine.batch_register_memory(pointers, lengths))
+    a.memory[:] = pattern(7, a.memory.nbytes)
+    assert is_zero(a.engine.batch_transfer_sync_write(b.session, [a.base] * len(pointers), pointers, lengths))
+    for row in rows:
+        assert (row == a.memory[:64]).all()
+    for region in regions:
+        back = a.base + a.memory.nbytes // 2
+        assert is_zero(a.engine.transfer_sync_read(b.session, back, region.value, nbytes))
+        assert (a.memory[a.memory.nbytes // 2 :][:nbytes] == a.memory[:nbytes]).all()
+    assert is_zero(b.engine.batch_unregister_memory(pointers))
+    for region in regions:
+        tidewire.check(lib.tw_test_device_free(region))
 
 
 def test_sglang_a_failed_registration_is_all_or_nothing_and_loud(sides, caplog):

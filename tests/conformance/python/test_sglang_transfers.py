@@ -49,6 +49,26 @@ def test_sglang_bytes_are_visible_when_the_call_returns_and_aux_follows_kv(remot
         assert child.eval(f"[digest(0, {aux}), digest({aux}, 64)]") == [digest(side.memory), digest(side.memory[:64])]
 
 
+def test_sglang_decode_polls_the_metadata_row_and_then_reads_the_kv(remote):
+    child, peer, base, nbytes = remote
+    side = Side((4 << 20) + 64)
+    aux = 4 << 20
+    child.run(
+        "import time\n"
+        "def wait_for(room):\n"
+        "    end = time.monotonic() + 30\n"
+        f"    while memory[{aux}] != room and time.monotonic() < end: pass\n"
+        f"    return [int(memory[{aux}]), digest(0, {aux})]\n"
+    )
+    for room in range(1, 11):
+        child.start(f"wait_for({room})")
+        side.memory[:aux] = pattern(room, aux)
+        side.memory[aux:] = room
+        assert is_zero(side.engine.batch_transfer_sync_write(peer, [side.base], [base], [aux]))
+        assert is_zero(side.engine.batch_transfer_sync_write(peer, [side.base + aux], [base + aux], [64]))
+        assert child.answer() == [room, digest(side.memory[:aux])]
+
+
 def test_sglang_several_threads_share_an_engine(remote):
     child, peer, base, nbytes = remote
     threads, size = 8, 100_000
