@@ -112,7 +112,11 @@ assert write() == 0
 def test_the_interpreter_ends_cleanly(ending):
     result = run_script(OPENING + ENDINGS[ending])
     expected = "0\n" if "atexit" in ENDINGS[ending] else ""
-    assert (result.returncode, result.stdout, result.stderr) == (0, expected, "")
+    assert (result.returncode, result.stdout) == (0, expected), result.stderr
+    lines = result.stderr.splitlines()
+    if "async" in ENDINGS[ending]:  # whoever leaves a batch on its way may be told that it was cut
+        lines = [line for line in lines if "transfer_failed" not in line]
+    assert not lines
 
 
 def test_threads_register_and_unregister_while_others_transfer(sides):
