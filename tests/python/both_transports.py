@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that force one transport. A test that takes ``transport`` runs once over each: no fall-back can hide a fault of the other."""
+"""Options that force one transport. A test that takes ``transport`` runs over each: no fall-back hides a fault."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tidewire_testing import pattern, target
 
 @over_both
 def test_of_a_hundred_transfers_to_three_peers_only_the_bad_ones_fail(engine_factory, child_factory, transport):
-    """B17: one unregistered, one to a dead peer, one to a peer that is stopped; the batch ends when the last can make no progress."""
+    """B17: one unregistered, one to a dead peer, one to a stopped peer; the batch ends with the last of them."""
     piece = 10_000
     good = child_factory(target(100 * piece, options(transport)))
     dead, stopped = (child_factory(target(piece, options(transport))) for _ in range(2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that start, fork, end and come back, over each transport: B03, B09, B20, B22, B24, B25 and B28 of the scenarios."""
+"""Processes that start, fork, end and come back, over each transport: B03, B09, B20, B22, B24, B25, B28."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def inner():
 def test_a_target_that_is_there_later_and_one_that_restarts_in_an_orderly_way(
     engine_factory, child_factory, transport
 ):
-    """B03, variants: the initiator is first; then its target leaves and comes back four times, with its buffer elsewhere."""
+    """B03, variants: the initiator is first; its target leaves and comes back four times, with its buffer elsewhere."""
     placeholder = tidewire.Engine()
     address = placeholder.address
     placeholder.close()
@@ -96,7 +96,8 @@ def send(first, places, turn):
             batches.append(made.write(address, source.address + to * 65536, base + (first + i) * 65536, 65536))
     return sum(batch.wait().completed for batch in batches)
 def check(first, count, turn):
-    return all((inbox[a] == fill(a, first + i, turn)).all() for i, (_, _, inbox, _, _) in enumerate(engines) for a in range(count))
+    inboxes = [inbox for _, _, inbox, _, _ in engines]
+    return all((inboxes[i][a] == fill(a, first + i, turn)).all() for i in range(len(inboxes)) for a in range(count))
 def end():
     [made.close() for made, *_ in engines]
 """
@@ -104,7 +105,7 @@ def end():
 
 @over_both
 def test_many_engines_start_at_the_same_moment(child_factory, tmp_path, transport):
-    """B09: 24 engines in four processes, started by one signal; each writes to each, and the bytes name their sender."""
+    """B09: 24 engines in four processes, started by one signal; each writes to each; the bytes name their sender."""
     processes, each, rounds = 4, 6, 3
     count = processes * each
     children = [child_factory(MANY.replace("{options}", options(transport))) for _ in range(processes)]
@@ -140,7 +141,7 @@ def churn(seed):
 def collect():
     while not stop:
         received.extend([one.name, int(one.message)] for one in engine.notifications(timeout=0.05))
-threads = [threading.Thread(target=churn, args=(1,)), threading.Thread(target=churn, args=(2,)), threading.Thread(target=collect)]
+threads = [threading.Thread(target=churn, args=(seed,)) for seed in (1, 2)] + [threading.Thread(target=collect)]
 [thread.start() for thread in threads]
 def leave():
     global stop
@@ -153,7 +154,7 @@ def leave():
 
 @over_both
 def test_everything_at_once(engine_factory, child_factory, transport):
-    """B20 without a sanitizer: registering, peers that come and go, transfers checked at both ends, notifications, readers of records."""
+    """B20, no sanitizer: registrations, peers that come and go, transfers checked at both ends, messages, readers."""
     piece, rounds, messages = 200_000, 40, 150
     child = child_factory(target(4 * piece, options(transport)) + BUSY)
     address, base = child.eval("[engine.address, region.address]")
@@ -228,7 +229,7 @@ def test_everything_at_once(engine_factory, child_factory, transport):
 
 @over_both
 def test_engines_that_connect_and_leave_leave_nothing_at_their_peer(child_factory, transport):
-    """B22: many cycles of connect and close; descriptors, threads and /dev/shm of both sides come back to their level."""
+    """B22: cycles of connect and close; descriptors, threads and /dev/shm of both sides come back to their level."""
     child = child_factory(target(1 << 16, options(transport)))
     child.run("import os")
     address, base = child.eval("[engine.address, region.address]")
@@ -263,7 +264,7 @@ def _ended(pid: int, status: list[int]) -> bool:
 
 @over_both
 def test_forks_while_transfers_run(engine_factory, child_factory, transport):
-    """B24: children that exit, that call the parent's engine, and that make their own, while the parent writes and checks."""
+    """B24: children that exit, call the parent's engine, or make their own, while the parent writes and checks."""
     child = child_factory(target(2 << 20, options(transport)))
     address, base = child.eval("[engine.address, region.address]")
     engine = engine_factory(**TRANSPORTS[transport])
@@ -352,7 +353,7 @@ def fill(address, base):
 def test_a_signal_ends_a_process_whose_queue_is_full(
     engine_factory, child_factory, transport, number, handled
 ):
-    """B25: a hundred requests wait for a stopped peer. The exit status is right, a second signal does no harm, peers hear of the end."""
+    """B25: a hundred requests wait for a stopped peer. Right exit status, also with two signals; peers hear of it."""
     stopped = child_factory(target(64 << 20, options(transport)))
     address, base = stopped.eval("[engine.address, region.address]")
     same_host = ", 'same_host': False" if transport == "tcp" else ""
@@ -392,7 +393,7 @@ def test_a_signal_ends_a_process_whose_queue_is_full(
 
 
 def waiting_program(child_factory, number):
-    """A process with an engine, a waiting main thread and another of its own; (child, its threads, the library's threads)."""
+    """A process with an engine, a waiting main thread and another; (child, its threads, the library's threads)."""
     child = child_factory("import os, signal, threading, time")
     child.run(f"signal.signal({int(number)}, signal.SIG_DFL)")
     child.run("thread = threading.Thread(target=time.sleep, args=(100,), daemon=True); thread.start()")
@@ -427,7 +428,7 @@ def test_a_signal_to_one_thread_of_the_library_ends_the_program(child_factory):
 
 
 def test_a_restart_of_the_receiver_loses_no_notification_silently(engine_factory, child_factory):
-    """B28: eight threads have sent; the receiver is killed and comes back; what was reported as delivered is there, once and in order."""
+    """B28: eight threads have sent; the receiver is killed and comes back; what was delivered is there, in order."""
     receiver = "import tidewire\nengine = tidewire.Engine({name!r})\n"
     child = child_factory(receiver.format(name="127.0.0.1"))
     address = child.eval("engine.address")

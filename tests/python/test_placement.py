@@ -36,7 +36,7 @@ def receive(count):
 
 @over_both
 def test_a_notification_never_overtakes_its_data(engine_factory, child_factory, transport):
-    """B01, B28: eight threads; messages of up to 64 KiB with NUL bytes, each once, in each thread's order, after its data."""
+    """B01, B28: eight threads; messages to 64 KiB with NUL bytes, each once, in its thread's order, after its data."""
     threads_count, each, room = 8, 40, 40_000
     count = threads_count * each
     child = child_factory(target(count * room, options(transport)) + RECEIVER)
@@ -82,7 +82,7 @@ def test_a_notification_never_overtakes_its_data(engine_factory, child_factory, 
 
 @over_both
 def test_what_a_peer_registers_and_unregisters_is_followed(engine_factory, child_factory, transport):
-    """B05: no restart and no second open; memory that is no longer registered stays as it is; a peer that left is gone, its successor new."""
+    """B05: no second open; memory that is no longer registered stays as it is; who left is gone, its successor new."""
     child = child_factory(target(1 << 20, options(transport)))
     address, first = child.eval("[engine.address, region.address]")
     engine = engine_factory(**TRANSPORTS[transport])
@@ -204,7 +204,7 @@ def available_memory() -> int:
 
 @over_both
 def test_one_request_past_four_gibibytes_between_processes(engine_factory, child_factory, transport):
-    """B14: exact counts and bytes, also at an offset past 4 GiB, and nothing beside. The source's pages are holes but for the marks."""
+    """B14: exact counts and bytes, also at an offset past 4 GiB; nothing beside. The source is holes but for marks."""
     room, nbytes = 5 << 30, (4 << 30) + 1
     if available_memory() < room + (3 << 30):
         pytest.skip("not enough memory")
@@ -232,7 +232,7 @@ def test_one_request_past_four_gibibytes_between_processes(engine_factory, child
 
 @over_both
 def test_sizes_around_every_power_of_two_up_to_the_lanes_window(engine_factory, child_factory, transport):
-    """B15: one byte less, as many and one more than any slice, chunk or window; both directions, canaries on both sides."""
+    """B15: one byte less, as many and one more than any slice, chunk or window; both directions, with canaries."""
     canary, most = 64, (16 << 20) + 1
     child = child_factory(target(most + 2 * canary + 8, options(transport)))
     address, base = child.eval("[engine.address, region.address]")
