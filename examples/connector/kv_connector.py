@@ -60,23 +60,19 @@ class KvConnector:
         for numbers, count in ((pages, self._pages), (target_pages, target["pages"])):
             if any(not 0 <= page < count for page in numbers):
                 raise ValueError(f"request {request}: there are {count} pages, not all of {list(numbers)}")
-        lengths = np.repeat(self._page_bytes, len(pages))
         # One batch for all layers: neighbouring pages are merged, and the notification comes after the last byte.
         self._sending[request] = self._engine.write(
             target["engine"],
             self._addresses(self._bases, pages),
             self._addresses(np.array(target["bases"], np.uint64), target_pages),
-            lengths,
+            np.repeat(self._page_bytes, len(pages)),
             notify=("kv", request.encode()),
         )
 
     def sent(self) -> dict[str, Optional[tidewire.Error]]:
         """The requests that have ended since the last call: None, or why it failed. Their pages may be used again."""
-        ended: dict[str, Optional[tidewire.Error]] = {}
-        for request, batch in list(self._sending.items()):
-            if batch.done:
-                ended[request] = self._end(request)
-        return ended
+        ended = [request for request, batch in self._sending.items() if batch.done]
+        return {request: self._end(request) for request in ended}
 
     def received(self, timeout: Optional[float] = None) -> list[str]:
         """The requests whose KV has come since the last call: all of it is in this side's pages."""
