@@ -2,8 +2,6 @@
 #include "base/service_thread.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -11,28 +9,22 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/thread.h"
+
 namespace tidewire {
 
 Status ServiceThread::start(const char* name, std::function<void(int stop_fd)> body) {
   stop_fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop_fd_.valid()) return errno_status(errno, fmt::format("eventfd of thread {}", name));
   owner_ = ::getpid();
-  // The new thread inherits the mask, so that there is no moment in which it takes a signal.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  Status status;
   try {
-    thread_ = std::make_unique<std::thread>([name = std::string(name), body = std::move(body), fd = stop_fd_.get()] {
-      pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-      body(fd);
-    });
+    thread_ = std::make_unique<std::thread>(
+        start_thread(name, [body = std::move(body), fd = stop_fd_.get()] { body(fd); }));
   } catch (const std::system_error& error) {
-    status = Status::error(Code::kNoResources, "can't start thread {}: {}; raise the limit of processes (ulimit -u)",
-                           name, error.what());
+    return Status::error(Code::kNoResources, "can't start thread {}: {}; raise the limit of processes (ulimit -u)",
+                         name, error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  return status;
+  return {};
 }
 
 void ServiceThread::stop() {

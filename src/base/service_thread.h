@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ServiceThread: a named background thread that waits on descriptors and is stopped through one. All signals are
-// blocked in it, so that the program's handlers run on the program's threads. After fork() the child's copy is inert:
-// it neither stops nor joins what only the parent has.
+// ServiceThread: a named background thread that waits on descriptors and is stopped through one (thread.h says
+// which signals it takes). After fork() the child's copy is inert: it neither stops nor joins what only the parent has.
 #pragma once
 
 #include <sys/types.h>

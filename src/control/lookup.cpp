@@ -2,7 +2,6 @@
 #include "control/lookup.h"
 
 #include <netdb.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/thread.h"
 #include "control/address.h"
 
 namespace tidewire::control {
@@ -59,10 +59,7 @@ Result<std::vector<Endpoint>> look_up_within(const std::string& host, Nanos time
   auto promise = std::make_shared<std::promise<Result<std::vector<Endpoint>>>>();
   auto future = promise->get_future();
   try {
-    std::thread([promise, host] {
-      pthread_setname_np(pthread_self(), "tw-resolve");
-      promise->set_value(look_up(host));
-    }).detach();
+    start_thread("tw-resolve", [promise, host] { promise->set_value(look_up(host)); }).detach();
   } catch (const std::system_error& error) {
     return Status::error(Code::kNoResources, "resolve '{}': can't start a thread: {}", host, error.what());
   }

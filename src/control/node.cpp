@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/node.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "control/messages.h"
 #include "control/node_impl.h"
 
@@ -87,13 +86,8 @@ Status NodeImpl::begin(Listening listening, HostPort advertised) {
               "TIDEWIRE_SECRET_FILE",
               identity_.name);
   acceptor_->start();
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("tw-control", [this] { io_.run(); });
   return Status();
-}
-
-void NodeImpl::run() {
-  pthread_setname_np(pthread_self(), "tw-control");
-  io_.run();
 }
 
 void NodeImpl::submit(std::function<void()> task, std::function<void(Status)> reject) {

@@ -47,7 +47,6 @@ class NodeImpl final : public Node {
  private:
   // Runs task on the loop, or, when the node is closed, reject in the caller.
   void submit(std::function<void()> task, std::function<void(Status)> reject);
-  void run();
 
   // The loop's own.
   Result<std::shared_ptr<Session>> session(const std::string& address);

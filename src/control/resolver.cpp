@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/resolver.h"
 
-#include <pthread.h>
-
 #include <deque>
 #include <map>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "base/thread.h"
 #include "control/address.h"
 
 namespace tidewire::control {
@@ -63,7 +62,7 @@ void Resolver::resolve(const std::string& host, uint16_t port, std::function<voi
   shared_->queue.push_back(host);
   if (shared_->threads >= kMaxThreads) return;
   try {
-    std::thread(work, shared_).detach();
+    start_thread("tw-resolve", [shared = shared_] { work(shared); }).detach();
     ++shared_->threads;
   } catch (const std::system_error& error) {
     // With no thread at all nobody would ever look this one up.
@@ -77,7 +76,6 @@ void Resolver::resolve(const std::string& host, uint16_t port, std::function<voi
 }
 
 void Resolver::work(std::shared_ptr<Shared> shared) {
-  pthread_setname_np(pthread_self(), "tw-resolve");
   std::unique_lock lock(shared->mutex);
   while (!shared->queue.empty()) {
     const std::string host = std::move(shared->queue.front());

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/processors.h"
+#include "base/thread.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -111,10 +111,7 @@ Status populate(uint64_t address, uint64_t length, int memfd) {
     const unsigned threads = std::min(processors(), kMaxThreads);
     for (unsigned i = 1; i < threads; ++i) {
       try {
-        helpers.emplace_back([&work] {
-          pthread_setname_np(pthread_self(), "tw-populate");
-          work();
-        });
+        helpers.push_back(start_thread("tw-populate", work));
       } catch (const std::system_error&) {
         break;  // fewer threads are slower, not wrong
       }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/copy_queue.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <system_error>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/processors.h"
+#include "base/thread.h"
 #include "transport/shm/channel.h"
 
 namespace tidewire::transport::shm {
@@ -51,7 +50,7 @@ bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
       started_ = true;
       for (int64_t i = 0; i < wanted_threads_; ++i) {
         try {
-          workers_.emplace_back([this, i] { work_loop(static_cast<size_t>(i) + 1); });
+          workers_.push_back(start_thread("tw-shm-copy", [this, i] { work_loop(static_cast<size_t>(i) + 1); }));
         } catch (const std::system_error& error) {
           log::warn("shm_threads",
                     "started {} of {} copy threads: {}; lower threads.copy or raise the limit on threads",
@@ -127,7 +126,6 @@ bool CopyQueue::run_one(const Channel* only) {
 }
 
 void CopyQueue::work_loop(size_t thread) {
-  pthread_setname_np(pthread_self(), "tw-shm-copy");
   std::unique_lock lock(mutex_);
   while (!stopped_) {
     Taken taken;

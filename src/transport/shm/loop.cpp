@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/loop.h"
 
-#include <pthread.h>
-
 #include <exception>
+
+#include "base/thread.h"
 
 namespace tidewire::transport::shm {
 
@@ -11,10 +11,7 @@ Result<std::unique_ptr<Loop>> Loop::start() {
   // Asio and std::thread report these by exceptions; they end here.
   try {
     std::unique_ptr<Loop> loop(new Loop);
-    loop->thread_ = std::thread([context = &loop->context_] {
-      pthread_setname_np(pthread_self(), "tw-shm");
-      context->run();
-    });
+    loop->thread_ = start_thread("tw-shm", [context = &loop->context_] { context->run(); });
     return loop;
   } catch (const std::exception& error) {
     return Status::error(Code::kNoResources,

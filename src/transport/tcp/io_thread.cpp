@@ -2,14 +2,14 @@
 #include "transport/tcp/io_thread.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
 #include <system_error>
+
+#include "base/thread.h"
 
 namespace tidewire::transport::tcp {
 namespace {
@@ -30,19 +30,11 @@ Result<std::shared_ptr<IoThread>> IoThread::start(int index) {
     return errno_status(errno, "epoll_ctl for a TCP I/O thread");
   }
   std::shared_ptr<IoThread> io(new IoThread(std::move(epoll), std::move(wake)));
-  // The application's signals are not for this thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status failed;
   try {
-    io->thread_ = std::thread([raw = io.get()] { raw->loop(); });
-    pthread_setname_np(io->thread_.native_handle(), fmt::format("tw-tcp-{}", index).c_str());
+    io->thread_ = start_thread(fmt::format("tw-tcp-{}", index), [raw = io.get()] { raw->loop(); });
   } catch (const std::system_error& error) {
-    failed = Status::error(Code::kNoResources, "can't start TCP I/O thread {}: {}", index, error.what());
+    return Status::error(Code::kNoResources, "can't start TCP I/O thread {}: {}", index, error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!failed.ok()) return failed;
   return io;
 }
 
