@@ -64,7 +64,7 @@ Code code_of_errno(int error) {
 
 Status errno_status(int error, const std::string& what) {
   char buffer[128];
-  return Status(code_of_errno(error), what + ": " + strerror_r(error, buffer, sizeof buffer));
+  return Status(code_of_errno(error), what + ": " + strerror_r(error, buffer, sizeof buffer), error);
 }
 
 }  // namespace tidewire

@@ -46,8 +46,9 @@ const char* code_name(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) {
-    if (code != Code::kOk) error_ = std::make_shared<const Error>(Error{code, std::move(message)});
+  // `system_error`: the errno behind it; 0 = none.
+  Status(Code code, std::string message, int system_error = 0) {
+    if (code != Code::kOk) error_ = std::make_shared<const Error>(Error{code, std::move(message), system_error});
   }
 
   // Status::error(Code::kTimeout, "peer {} did not answer in {} ms", name, ms)
@@ -62,9 +63,10 @@ class [[nodiscard]] Status {
     static const std::string* const empty = new std::string;
     return error_ ? error_->message : *empty;
   }
-  // The same code with "context: " before the text.
+  int system_error() const { return error_ ? error_->system_error : 0; }
+  // The same code and error number with "context: " before the text.
   Status with_context(const std::string& context) const {
-    return ok() ? *this : Status(code(), context + ": " + message());
+    return ok() ? *this : Status(code(), context + ": " + message(), system_error());
   }
   // "TIMEOUT: text", or "OK".
   std::string to_string() const { return ok() ? "OK" : fmt::format("{}: {}", code_name(code()), message()); }
@@ -73,6 +75,7 @@ class [[nodiscard]] Status {
   struct Error {
     Code code;
     std::string message;
+    int system_error;
   };
   std::shared_ptr<const Error> error_;
 };

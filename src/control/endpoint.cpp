@@ -99,7 +99,7 @@ Status socket_status(int error, const std::string& what) {
   if (error == ENFILE) remedy = "raise fs.file-max";
   if (error == EADDRNOTAVAIL)
     remedy = "the address is not of this machine, or its ports are used up (net.ipv4.ip_local_port_range)";
-  return remedy == nullptr ? status : Status(status.code(), status.message() + "; " + remedy);
+  return remedy == nullptr ? status : Status(status.code(), status.message() + "; " + remedy, error);
 }
 
 Result<UniqueFd> open_listener(const Endpoint& at, bool shared_reuse) {

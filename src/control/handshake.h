@@ -11,7 +11,7 @@
 // A proof is HMAC-SHA-256 under the cluster secret over a label that names the direction (so that nothing can be
 // reflected), both nonces, both instance ids, role, versions, features, channel and rail. Comparison takes constant
 // time. When one side has a secret and the other has none, both learn which; when the secrets differ, both learn that.
-// Without a secret it takes one round trip.
+// Without a secret it takes one round trip. After a control hello in which both have the feature kPushedRecord, the acceptor's record follows unasked.
 //
 // Versions: each side offers [version - 1, version]; the highest that both offer is taken, otherwise the refusal
 // (kProtocol) names both.

@@ -4,20 +4,15 @@
 #include "engine/session.h"
 
 #include <algorithm>
-#include <utility>
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 namespace tidewire::engine {
 namespace {
 
 // Whether the peer's host itself said that nobody listens. kUnreachable may also be a missing route or a name that does not resolve now, which says nothing
-// about the process; a Status keeps no error number, but its text ends with the system's.
-bool refused(const Status& status) {
-  if (status.code() != Code::kUnreachable) return false;
-  char buffer[128];
-  return status.message().find(strerror_r(ECONNREFUSED, buffer, sizeof buffer)) != std::string::npos;
-}
+// about the process.
+bool refused(const Status& status) { return status.system_error() == ECONNREFUSED; }
 
 }  // namespace
 

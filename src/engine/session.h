@@ -11,7 +11,7 @@
 //    peer than the one that got its first bytes.
 //  - A peer that refuses fails its jobs at once, a silent one within the connect timeout (or, once it was in contact, within five of them); after that it is in
 //    back-off: new jobs fail at once while probes look for its return.
-// A refusal is a kUnreachable with the system's text of ECONNREFUSED: then no process of the old instance is left. No route, no name, no answer or a broken
+// A refusal is a kUnreachable with the system error ECONNREFUSED: then no process of the old instance is left. No route, no name, no answer or a broken
 // connection is silence.
 #pragma once
 
@@ -166,6 +166,7 @@ class Session {
 
   // session_paths.cpp
   void dispatch(Nanos now, Actions& actions);
+  SliceLimits slice_limits(uint32_t t, const Job& job, const Channel& channel) const;
   void post_next(uint32_t transport, ChannelId id, Channel& channel, Nanos now, Actions& actions);
   Channel* pick(uint32_t transport, ChannelId& id);
   void open_paths(uint32_t transport, Nanos now, Actions& actions);

@@ -127,20 +127,24 @@ Session::Channel* Session::pick(uint32_t t, ChannelId& id) {
   return best;
 }
 
+SliceLimits Session::slice_limits(uint32_t t, const Job& job, const Channel& channel) const {
+  const TransportTraits& traits = transports_[t].traits;
+  // With a job for every channel all of them stay busy without cutting any finer.
+  const uint32_t channels = up_channels(t);
+  const uint64_t least = std::max(options_.least_slice, static_cast<uint64_t>(channel.rate * kLeastSliceSeconds));
+  // What one channel does in the time of two such slices is not cut; nor is a first job before anything is known of the channel.
+  const uint64_t whole = channel.rate == 0 ? traits.slice_bytes : 2 * least;
+  const bool small = !job.posted && job.rest_bytes <= whole;
+  const uint32_t sharing = small || jobs_.size() > channels ? 1 : channels;
+  return {slice_bytes(job.rest_bytes, sharing, least, traits.slice_bytes), traits.slice_pieces};
+}
+
 void Session::post_next(uint32_t t, ChannelId id, Channel& channel, Nanos now, Actions& actions) {
   TransportState& transport = transports_[t];
   const JobPtr job = transport.queue.front();
   auto slice = std::make_shared<JobSlice>();
   slice->opcode = job->opcode;
-  // With a job for every channel all of them stay busy without cutting any finer.
-  const uint32_t channels = up_channels(t);
-  const uint64_t least = std::max(options_.least_slice, static_cast<uint64_t>(channel.rate * kLeastSliceSeconds));
-  // What one channel does in the time of two such slices is not cut; nor is a first job before anything is known of the channel.
-  const uint64_t whole = channel.rate == 0 ? transport.traits.slice_bytes : 2 * least;
-  const bool small = !job->posted && job->rest_bytes <= whole;
-  const uint32_t sharing = small || jobs_.size() > channels ? 1 : channels;
-  const SliceLimits limits{slice_bytes(job->rest_bytes, sharing, least, transport.traits.slice_bytes),
-                           transport.traits.slice_pieces};
+  const SliceLimits limits = slice_limits(t, *job, channel);
   while (slice->bytes == 0 && !job->retries.empty()) {
     cut_slice(*job, job->retries.front(), limits, *slice);
     if (job->retries.front().empty()) job->retries.pop_front();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/driver.h"
 
+#include <cerrno>
+
 #include "sim/far_transport.h"
 #include "sim/near_transport.h"
 
@@ -122,7 +124,7 @@ void Driver::fetch(Nanos deadline) {
     const Slot& slot = cluster_.slots[target_];
     if (!cluster_.reachable(owner_.slot, target_) || slot.host_down || slot.paused_until > deadline) return silence();
     if (!slot.process)
-      return world_.after(network_latency(cluster_), [answer] { answer(Status(Code::kUnreachable, "connect: Connection refused")); });
+      return world_.after(network_latency(cluster_), [answer] { answer(errno_status(ECONNREFUSED, "connect")); });
     const ProcessPtr process = slot.process;
     world_.at(std::max(world_.now(), slot.paused_until) + network_latency(cluster_), [this, answer, silence, process, deadline] {
       if (!cluster_.reachable(owner_.slot, target_) || world_.now() > deadline) return silence();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/far_transport.h"
 
+#include <cerrno>
 #include <cstring>
 
 #include "sim/driver.h"
@@ -86,7 +87,7 @@ void FarTransport::connect(const LanePtr& lane) {
   if (!cluster_.network.both_ways(from, to, lane->rail) || slot.host_down) return;  // silence
   if (!slot.process) {
     world_.after(network_latency(cluster_), [this, lane] {
-      if (find(lane->id) == lane) down(lane->id, Status(Code::kUnreachable, "connect: Connection refused"));
+      if (find(lane->id) == lane) down(lane->id, errno_status(ECONNREFUSED, "connect"));
     });
     return;
   }

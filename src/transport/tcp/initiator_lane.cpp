@@ -239,7 +239,7 @@ Nanos InitiatorLane::on_tick(Nanos now) {
           wire::encode(wire::Header{wire::Type::kPing}, control_.data() + before);
           if (!sender_ && !blocked_) mine = sender_ = true;
         }
-        if (mine) run_sender(64 << 10);
+        if (mine) run_sender(kPostBudget);
         break;
       }
     }

@@ -70,6 +70,10 @@ class InitiatorLane : public IoHandler,
   void request_finish();
   void take_connection(Status status, UniqueFd socket, const InstanceId& seen);
 
+  // What a thread that is not the lane's sends before it hands over to the I/O thread. A poster sends more only of a slice that is the whole of its
+  // job: otherwise the job's other lanes would wait for it, and all sending would happen on its processor.
+  static constexpr uint64_t kPostBudget = 256 << 10;
+
   // The sender's role (initiator_send.cpp).
   void run_sender(uint64_t budget);
   bool next_work();

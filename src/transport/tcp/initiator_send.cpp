@@ -15,9 +15,6 @@ namespace {
 
 // Frames up to here are batched.
 constexpr size_t kSmallFrame = 16 << 10;
-// What a posting thread sends before it hands over to the I/O thread. It sends more only of a slice that is the whole of its job:
-// otherwise the job's other lanes would wait for it, and all sending would happen on its processor.
-constexpr uint64_t kPostBudget = 256 << 10;
 // Slices up to here are sent by the poster also on a busy lane.
 constexpr uint64_t kPostedWhenBusy = 64 << 10;
 // Half of the stage.

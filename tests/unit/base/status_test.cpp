@@ -60,5 +60,11 @@ TEST(Status, ErrnoGetsTheCodeThatFits) {
             "connect to 10.0.0.1:80: Connection refused");
 }
 
+TEST(Status, TheSystemsErrorNumberStaysWithTheContext) {
+  EXPECT_EQ(Status(Code::kTimeout, "x").system_error(), 0);
+  EXPECT_EQ(Status().system_error(), 0);
+  EXPECT_EQ(errno_status(ECONNREFUSED, "connect").with_context("peer").system_error(), ECONNREFUSED);
+}
+
 }  // namespace
 }  // namespace tidewire

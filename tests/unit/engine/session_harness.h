@@ -3,6 +3,7 @@
 // A Session with time and events by hand: what it asks for is sorted into lists that a test takes from.
 #pragma once
 
+#include <cerrno>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ inline JobPtr make_job(uint64_t count, uint64_t length, Nanos submitted, Nanos d
   return job;
 }
 
-inline Status refused() { return Status(Code::kUnreachable, "connect to 10.0.0.2:7000: Connection refused"); }
+inline Status refused() { return errno_status(ECONNREFUSED, "connect to 10.0.0.2:7000"); }
 inline Status no_route() { return Status(Code::kUnreachable, "connect to 10.0.0.2:7000: No route to host"); }
 inline Status silent() { return Status(Code::kTimeout, "no answer"); }
 inline Status reset() { return Status(Code::kPeerGone, "connection reset"); }
