@@ -200,6 +200,8 @@ Status Target::on_packet(Peer& peer, const std::vector<uint8_t>& bytes) {
     case Peer::Phase::kUp: {
       Lookup lookup;
       if (!parse(bytes, &lookup) || lookup.header.count == 0) break;
+      // All regions are closed for good: the end that follows soon is the answer. It does not come now, because this peer may still be copying.
+      if (stopped_.load()) return {};
       return on_lookup(peer, lookup);
     }
   }
