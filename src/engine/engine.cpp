@@ -4,11 +4,11 @@
 #include "engine/engine.h"
 
 #include <netdb.h>
-#include <pthread.h>
 
 #include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/log_detail.h"
+#include "base/thread.h"
 #include "topology/machine.h"
 #include "topology/rails.h"
 
@@ -77,8 +77,7 @@ Status Engine::start(const EngineOptions& options) {
   // Device names of RDMA NICs mean nothing to TCP: after a fall-back the advertised address's interface is the rail.
   const std::vector<std::string> devices = protocol.fell_back ? std::vector<std::string>{} : topology::parse_device_list(options.devices);
   control::Options node_options;
-  node_options.advertised = local.host;
-  node_options.port = local.port;
+  node_options.advertised = options.local_name;
   node_options.instance = instance_;
   node_options.secret = secret_;
   node_options.settings = settings_;
@@ -128,8 +127,7 @@ Status Engine::start(const EngineOptions& options) {
   started_.store(true, std::memory_order_release);
 
   if (!names_are_addresses_) {
-    resolver_ = std::thread([this] { resolver_loop(); });
-    pthread_setname_np(resolver_.native_handle(), "tw-resolver");
+    resolver_ = start_thread("tw-resolver", [this] { resolver_loop(); });
     TW_RETURN_IF_ERROR(metadata_->publish(local_name_, node_->advertised_address(), instance_));
   }
   serve_metrics(settings_.metrics, metrics_, &metrics_server_);

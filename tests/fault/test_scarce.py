@@ -88,7 +88,6 @@ def test_hosts_of_one_family_and_of_both(hosts, inside, families, transport):
         assert name in str(failure.value).splitlines()[-1], failure.value
 
 
-@pytest.mark.xfail(strict=True, reason="the error of a wildcard with a port repeats its host alone")
 @pytest.mark.parametrize("name", ["0.0.0.0:18999", "[::]:18999"])
 def test_a_refused_wildcard_is_named_as_it_was_given(name):
     """B11: the error holds the text, so that it can be found where it was set."""
