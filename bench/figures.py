@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from figlib import engine, frameworks, goals, quiet, rails  # noqa: E402
+from figlib import engine, frameworks, goals, quiet, rails, store  # noqa: E402
 from figlib.programs import Failed, Missing  # noqa: E402
 
 # What is measured for each group: (name, function of the run's number, ids that it gives).
@@ -31,6 +31,18 @@ MEASUREMENTS = {
         ("vllm", frameworks.vllm, ["frameworks.vllm_tokens", "frameworks.vllm_throughput"]),
         ("sglang", frameworks.sglang, ["frameworks.sglang_requests"]),
         ("list_conversion", frameworks.list_conversion, ["frameworks.list_conversion"]),
+    ],
+    "store": [
+        ("small", store.small, ["store.small"]),
+        ("same_host", store.same_host, ["store.same_host_1mb", "store.same_host_16mb"]),
+        ("link", store.link, ["store.link_1mb", "store.link_16mb"]),
+        ("lookups", store.lookups, ["store.exists", "store.get"]),
+        ("commits", store.commits, ["store.commits"]),
+        ("eviction", store.eviction, ["store.eviction_p99"]),
+        ("trace", store.trace, ["store.trace_3000", "store.trace_5000", "store.trace_10000", "store.trace_30000"]),
+        ("restart", store.restart, ["store.restart_lost", "store.restart_back", "store.restart_readable"]),
+        ("init", store.init, ["store.init_rate", "store.first_put"]),
+        ("memory", store.memory, ["store.memory"]),
     ],
 }
 

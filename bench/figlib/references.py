@@ -47,7 +47,7 @@ def iperf3(seconds=2, streams=(1, 2, 4, 8), prefix=()):
         server.wait()
 
 
-def _interpreter():
+def interpreter():
     """The interpreter of an environment that has the wheel; made once."""
     python = ENVIRONMENT / "bin" / "python"
     if not python.exists():
@@ -68,7 +68,7 @@ def _interpreter():
 
 def wheel():
     """Figures of the wheel, each the best over its settings."""
-    python = _interpreter()
+    python = interpreter()
     best = {}
     for lanes in WHEEL_LANES:
         settings = dict(WHEEL_SETTINGS, **({"MC_TCP_LANES_PER_PEER": lanes} if lanes else {}))

@@ -6,10 +6,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <list>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,8 +22,10 @@
 namespace tidewire {
 namespace {
 
-constexpr size_t kMaxRequest = 8192;
-constexpr Nanos kConnectionTime = 2 * kSecond;
+constexpr size_t kMaxHead = 8192;
+constexpr size_t kMaxConnections = 64;
+constexpr Nanos kReadTime = 2 * kSecond;
+constexpr Nanos kWriteTime = 5 * kSecond;
 
 struct Split {
   std::string host, port;
@@ -69,77 +75,277 @@ std::string bound_address(int fd, const std::string& address) {
   return address.substr(0, address.rfind(':') + 1) + std::to_string(ntohs(port));
 }
 
-std::optional<std::string> read_request(int fd, int stop_fd, Nanos deadline) {
-  std::string request;
-  char buffer[2048];
-  while (request.find("\r\n\r\n") == std::string::npos) {
-    if (request.size() > kMaxRequest || !wait_ready(fd, POLLIN, stop_fd, deadline)) return std::nullopt;
-    const ssize_t got = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return std::nullopt;
-    request.append(buffer, static_cast<size_t>(got));
-  }
-  return request;
+// 127.0.0.0/8, ::1, and the first inside the second.
+bool is_loopback(const sockaddr_storage& peer) {
+  if (peer.ss_family == AF_INET) return ntohl(reinterpret_cast<const sockaddr_in&>(peer).sin_addr.s_addr) >> 24 == 127;
+  if (peer.ss_family != AF_INET6) return false;
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
-void send_all(int fd, const std::string& text, int stop_fd, Nanos deadline) {
-  for (size_t sent = 0; sent < text.size();) {
-    const ssize_t now = ::send(fd, text.data() + sent, text.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (now > 0) {
-      sent += static_cast<size_t>(now);
-    } else if (now < 0 && errno != EAGAIN && errno != EINTR) {
-      return;
-    } else if (!wait_ready(fd, POLLOUT, stop_fd, deadline)) {
-      return;
-    }
+const char* reason_of(int code) {
+  switch (code) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 507:
+      return "Insufficient Storage";
+    default:
+      return "Internal Server Error";
   }
 }
 
-std::string response(const char* status, const std::string& body, bool head) {
-  return fmt::format(
-      "HTTP/1.1 {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n"
-      "Connection: close\r\n\r\n{}",
-      status, body.size(), head ? "" : body);
+std::string response(const HttpAnswer& answer, bool head) {
+  return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+                     answer.code, reason_of(answer.code), answer.type, answer.body.size(), head ? "" : answer.body);
+}
+
+bool is_header(std::string_view line, std::string_view name) {
+  return line.size() > name.size() && line[name.size()] == ':' &&
+         ::strncasecmp(line.data(), name.data(), name.size()) == 0;
+}
+
+std::string value_of(std::string_view line) {
+  line.remove_prefix(line.find(':') + 1);
+  while (!line.empty() && (line.front() == ' ' || line.front() == '\t')) line.remove_prefix(1);
+  while (!line.empty() && (line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
+  return std::string(line);
+}
+
+std::map<std::string, std::string> query_of(std::string_view text) {
+  std::map<std::string, std::string> query;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('&'), text.size());
+    const std::string_view pair = text.substr(0, end);
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (!pair.empty())
+      query.emplace(percent_decoded(pair.substr(0, equals)),
+                    percent_decoded(pair.substr(std::min(equals + 1, pair.size()))));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return query;
 }
 
 }  // namespace
 
+std::string percent_decoded(std::string_view text) {
+  const auto digit = [](char letter) {
+    return letter >= '0' && letter <= '9' ? letter - '0' : (letter | 0x20) - 'a' + 10;
+  };
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape = text[i] == '%' && i + 2 < text.size() &&
+                        std::isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+                        std::isxdigit(static_cast<unsigned char>(text[i + 2]));
+    if (escape) {
+      plain += static_cast<char>(digit(text[i + 1]) << 4 | digit(text[i + 2]));
+      i += 2;
+    } else {
+      plain += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return plain;
+}
+
+bool equal_in_constant_time(std::string_view left, std::string_view right) {
+  unsigned char different = left.size() != right.size();
+  for (size_t i = 0; i < left.size(); ++i)
+    different |= static_cast<unsigned char>(left[i] ^ (right.empty() ? '\1' : right[i % right.size()]));
+  return different == 0;
+}
+
+// One client: reads its request, answers it, and takes what else it sends until it has read the answer.
+class HttpExposition::Connection {
+ public:
+  Connection(UniqueFd fd, bool local) : fd_(std::move(fd)), local_(local), deadline_(monotonic_now() + kReadTime) {}
+
+  int fd() const { return fd_.get(); }
+  short events() const { return state_ == State::kWriting ? POLLOUT : POLLIN; }
+  Nanos deadline() const { return deadline_; }
+
+  // Does what the socket allows; false when it is over.
+  bool go_on(const Handler& handler, size_t max_body) {
+    if (state_ == State::kReading && !read(handler, max_body)) return false;
+    if (state_ == State::kWriting && !write()) return false;
+    return state_ != State::kDraining || drain();
+  }
+
+ private:
+  enum class State { kReading, kWriting, kDraining };
+
+  bool read(const Handler& handler, size_t max_body) {
+    char buffer[16384];
+    for (;;) {
+      const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return true;
+      if (got <= 0) return false;
+      in_.append(buffer, static_cast<size_t>(got));
+      if (head_end_ == 0) {
+        const size_t end = in_.find("\r\n\r\n");
+        if (end == std::string::npos ? in_.size() > kMaxHead : end > kMaxHead) return false;
+        if (end == std::string::npos) continue;
+        head_end_ = end + 4;
+        if (const int error = parse_head(std::string_view(in_).substr(0, end)))
+          return answer({error, "this request can't be served\n"});
+        if (body_length_ > max_body) return answer({413, fmt::format("a body has at most {} bytes\n", max_body)});
+      }
+      if (in_.size() - head_end_ < body_length_) continue;
+      request_.body = in_.substr(head_end_, body_length_);
+      try {
+        return answer(handler(request_));
+      } catch (const std::exception& error) {
+        return answer({500, std::string(error.what()) + "\n"});
+      }
+    }
+  }
+
+  // 0 or the code of an error.
+  int parse_head(std::string_view head) {
+    const std::string_view first = head.substr(0, head.find("\r\n"));
+    request_.method = first.substr(0, first.find(' '));
+    std::string_view target =
+        first.size() > request_.method.size() ? first.substr(request_.method.size() + 1) : std::string_view();
+    target = target.substr(0, target.find(' '));
+    const size_t mark = target.find('?');
+    request_.path = target.substr(0, mark);
+    if (mark != std::string_view::npos) request_.query = query_of(target.substr(mark + 1));
+    head_only_ = request_.method == "HEAD";
+    if (head_only_) request_.method = "GET";
+    request_.local = local_;
+    bool has_length = false;
+    for (size_t at = first.size(); at < head.size();) {
+      at += 2;
+      const std::string_view line = head.substr(at, head.find("\r\n", at) - at);
+      at += line.size();
+      if (is_header(line, "Authorization")) request_.authorization = value_of(line);
+      for (const char* sign : {"Origin", "Forwarded", "X-Forwarded-For", "Via"})
+        if (is_header(line, sign)) request_.local = false;
+      if (is_header(line, "Transfer-Encoding")) return 501;
+      if (!is_header(line, "Content-Length")) continue;
+      const std::string number = value_of(line);
+      if (has_length || number.empty() || number.size() > 12 ||
+          number.find_first_not_of("0123456789") != std::string::npos)
+        return 400;
+      has_length = true;
+      body_length_ = std::stoull(number);
+    }
+    return 0;
+  }
+
+  bool answer(const HttpAnswer& answer) {
+    out_ = response(answer, head_only_);
+    in_ = std::string();
+    state_ = State::kWriting;
+    deadline_ = monotonic_now() + kWriteTime;
+    return true;
+  }
+
+  bool write() {
+    while (sent_ < out_.size()) {
+      const ssize_t now = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (now > 0) {
+        sent_ += static_cast<size_t>(now);
+      } else if (now < 0 && errno != EAGAIN && errno != EINTR) {
+        return false;
+      } else if (now == 0 || errno == EAGAIN) {
+        return true;
+      }
+    }
+    // Closing with unread bytes would reset the connection before the answer is read.
+    ::shutdown(fd_.get(), SHUT_WR);
+    state_ = State::kDraining;
+    return true;
+  }
+
+  bool drain() {
+    char buffer[16384];
+    // Not all of it at once: whoever sends faster than this must not keep the thread.
+    const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+
+  UniqueFd fd_;
+  const bool local_;
+  State state_ = State::kReading;
+  Nanos deadline_;
+  std::string in_;
+  size_t head_end_ = 0;  // where the body begins; 0 = not known yet
+  uint64_t body_length_ = 0;
+  HttpRequest request_;
+  bool head_only_ = false;
+  std::string out_;
+  size_t sent_ = 0;
+};
+
 Status HttpExposition::start(const std::string& address, std::map<std::string, Page> pages) {
+  const auto find = [pages = std::move(pages)](const HttpRequest& request) -> HttpAnswer {
+    if (request.method != "GET") return {405, "only GET\n"};
+    const auto page = pages.find(request.path);
+    if (page == pages.end()) return {404, "no such page\n"};
+    return {200, page->second(), "text/plain; version=0.0.4; charset=utf-8"};
+  };
+  return start(address, kMaxHead, find, "tw-metrics");
+}
+
+Status HttpExposition::start(const std::string& address, size_t max_body, Handler handler, const char* thread_name) {
   TW_ASSIGN_OR_RETURN(listener_, listen_on(address));
   address_ = bound_address(listener_.get(), address);
-  pages_ = std::move(pages);
-  return thread_.start("tw-metrics", [this](int stop_fd) { serve(stop_fd); });
+  max_body_ = max_body;
+  handler_ = std::move(handler);
+  return thread_.start(thread_name, [this](int stop_fd) { serve(stop_fd); });
 }
 
 void HttpExposition::serve(int stop_fd) {
-  while (wait_ready(listener_.get(), POLLIN, stop_fd, kNever)) {
-    const UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (connection.valid()) {
-      answer(connection.get(), stop_fd);
-    } else if (errno == EMFILE || errno == ENFILE) {
-      // The connection stays queued and the listener readable: without a pause this would spin until a descriptor is
-      // free.
-      static_cast<void>(wait_ready(-1, 0, stop_fd, monotonic_now() + 100 * kMillisecond));
+  std::list<Connection> connections;
+  std::vector<pollfd> waits;
+  bool out_of_descriptors = false;
+  for (;;) {
+    Nanos wake = out_of_descriptors ? monotonic_now() + 100 * kMillisecond : kNever;
+    // Without a pause a listener whose queue can't be emptied would spin.
+    const bool listening = connections.size() < kMaxConnections && !out_of_descriptors;
+    waits.assign({{stop_fd, POLLIN, 0}, {listening ? listener_.get() : -1, POLLIN, 0}});
+    for (const Connection& connection : connections) {
+      waits.push_back({connection.fd(), connection.events(), 0});
+      wake = std::min(wake, connection.deadline());
     }
+    const Nanos left = wake == kNever ? -1 : std::max<Nanos>(wake - monotonic_now(), 0);
+    if (::poll(waits.data(), waits.size(), left < 0 ? -1 : static_cast<int>(left / kMillisecond + 1)) < 0 &&
+        errno != EINTR)
+      return;
+    if (waits[0].revents != 0) return;
+    out_of_descriptors = false;
+    size_t index = 2;
+    for (auto each = connections.begin(); each != connections.end(); ++index) {
+      // What has arrived counts, even when another's answer took so long that it is late now.
+      const bool over =
+          waits[index].revents != 0 ? !each->go_on(handler_, max_body_) : monotonic_now() >= each->deadline();
+      each = over ? connections.erase(each) : std::next(each);
+    }
+    if (waits[1].revents == 0) continue;
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    out_of_descriptors = !fd.valid() && (errno == EMFILE || errno == ENFILE);
+    if (fd.valid()) connections.emplace_back(std::move(fd), is_loopback(peer));
   }
-}
-
-void HttpExposition::answer(int connection, int stop_fd) {
-  const Nanos deadline = monotonic_now() + kConnectionTime;
-  const std::optional<std::string> request = read_request(connection, stop_fd, deadline);
-  if (!request) return;
-  const bool head = request->starts_with("HEAD ");
-  if (!head && !request->starts_with("GET ")) {
-    send_all(connection, response("405 Method Not Allowed", "only GET\n", false), stop_fd, deadline);
-    return;
-  }
-  const size_t start = head ? 5 : 4;
-  const std::string path = request->substr(start, request->find_first_of(" ?\r\n", start) - start);
-  const auto page = pages_.find(path);
-  send_all(connection,
-           page == pages_.end() ? response("404 Not Found", "no such page\n", head)
-                                : response("200 OK", page->second(), head),
-           stop_fd, deadline);
 }
 
 void serve_metrics(const std::string& address, const Metrics& metrics, HttpExposition* server) {

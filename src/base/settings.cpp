@@ -39,6 +39,8 @@ const Entry kTable[] = {
      "How often a peer in back-off is tried again."},
     {"connection.idle_close", Kind::kSeconds, &Settings::idle_close, kSecond, 86400 * kSecond, "",
      "Connections without work for so long are closed; the next transfer opens them again."},
+    {"store.timeout", Kind::kSeconds, &Settings::store_timeout, 100 * kMillisecond, 3600 * kSecond, "",
+     "One call of a store's client, from the question to the master to the last byte."},
     {"log.slow_transfer", Kind::kSeconds, &Settings::slow_transfer, 0, 3600 * kSecond, "",
      "Batches slower than this are logged with their phases; 0 logs none."},
     {"threads.io", Kind::kInteger, &Settings::io_threads, 0, 64, "",

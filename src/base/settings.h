@@ -21,6 +21,7 @@ struct Settings {
   Nanos stall_timeout = 500 * kMillisecond;    // lane.stall_timeout, s, 0.05 … 60: a lane without progress for so long is given up
   Nanos probe_interval = 500 * kMillisecond;   // peer.probe_interval, s, 0.05 … 60: how often a peer in back-off is tried again
   Nanos idle_close = 60 * kSecond;             // connection.idle_close, s, 1 … 86400
+  Nanos store_timeout = 30 * kSecond;          // store.timeout, s, 0.1 … 3600: of one call of the store
   Nanos slow_transfer = 0;                     // log.slow_transfer, s, 0 (off) … 3600: slower batches are logged with their phases
   int64_t io_threads = 0;                      // threads.io, 0 (automatic: half the processors, 1 … 4) … 64
   int64_t copy_threads = 0;                    // threads.copy, 0 (automatic: processors - 1, 1 … 4) … 64

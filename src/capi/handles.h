@@ -11,6 +11,10 @@
 #include "base/handle_table.h"
 #include "engine/engine.h"
 
+namespace tidewire::store {
+class Client;
+}
+
 namespace tidewire::capi {
 
 struct PeerHandle {
@@ -29,10 +33,24 @@ struct EngineEntry {
   std::map<std::string, std::pair<tw_peer_t, uint32_t>> peers;  // by name: handle and how often it was opened
 };
 
+struct StoreEntry {
+  std::shared_ptr<store::Client> client;
+};
+
+// Memory that a caller of tw_store_get holds.
+struct BufferEntry {
+  std::shared_ptr<void> keep;
+};
+
+struct MasterEntry;  // master_entry.h
+
 struct Tables {
   HandleTable<EngineEntry> engines{1};
   HandleTable<PeerHandle> peers{2};
   HandleTable<BatchHandle> batches{3};
+  HandleTable<StoreEntry> stores{4};
+  HandleTable<MasterEntry> masters{5};
+  HandleTable<BufferEntry> buffers{6};
 };
 // A forked child starts with empty tables: those of its parent may be locked by threads that it does not have.
 Tables& tables();

@@ -10,6 +10,7 @@
 namespace tidewire::cli {
 
 void add_serve(CLI::App& app);
+void add_master(CLI::App& app);
 void add_topology(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_status(CLI::App& app);

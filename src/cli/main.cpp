@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", tw_version());
   app.require_subcommand(1);
   tidewire::cli::add_serve(app);
+  tidewire::cli::add_master(app);
   tidewire::cli::add_topology(app);
   tidewire::cli::add_doctor(app);
   tidewire::cli::add_status(app);

@@ -88,12 +88,12 @@ void Handshake::on_frame(const Frame& frame) {
 
 void Handshake::on_hello(const Frame& frame) {
   const auto* hello = wire::verified<fb::Hello>(frame.payload);
-  const bool valid =
-      hello != nullptr && wire::read_id(hello->instance(), &agreement_.peer) &&
-      wire::read_array(hello->nonce(), &peer_nonce_) &&
-      wire::read_text(hello->name(), kMaxNameBytes, &agreement_.peer_name) &&
-      (hello->expected() == nullptr || wire::read_id(hello->expected(), &expected_by_peer_)) &&
-      (hello->role() == static_cast<uint8_t>(Role::kControl) || hello->role() == static_cast<uint8_t>(Role::kData));
+  const bool valid = hello != nullptr && wire::read_id(hello->instance(), &agreement_.peer) &&
+                     wire::read_array(hello->nonce(), &peer_nonce_) &&
+                     wire::read_text(hello->name(), kMaxNameBytes, &agreement_.peer_name) &&
+                     (hello->expected() == nullptr || wire::read_id(hello->expected(), &expected_by_peer_)) &&
+                     hello->role() >= static_cast<uint8_t>(Role::kControl) &&
+                     hello->role() <= static_cast<uint8_t>(Role::kStore);
   if (!valid) return finish(wire::malformed("hello"));
   agreement_.peer_name = bounded_text(agreement_.peer_name, kMaxNameBytes);
   agreement_.role = static_cast<Role>(hello->role());
@@ -116,6 +116,14 @@ Status Handshake::judge_hello(bool peer_has_secret) {
     return Status::error(
         Code::kProtocol, "{} speaks protocol versions {} to {}, {} speaks {} to {}: upgrade the older one",
         peer_label(), peer_version_min_, peer_version_max_, config_.name, lowest(config_.version), config_.version);
+  if ((agreement_.role == Role::kStore) != config_.store_port)
+    return config_.store_port
+               ? Status::error(Code::kUnsupported,
+                               "{} is the port of a store's master, an engine was looked for: check the address",
+                               config_.name)
+               : Status::error(Code::kUnsupported,
+                               "{} is the port of an engine, a store's master was looked for: check the address",
+                               config_.name);
   if (peer_has_secret && config_.secret.empty())
     return Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", config_.name, peer_label(),
                          kRemedy);
@@ -185,6 +193,8 @@ void Handshake::on_answer(const Frame& frame) {
     return finish(Status::error(
         Code::kProtocol, "{} speaks protocol versions {} to {}, {} speaks {} to {}: upgrade the older one",
         peer_label(), peer_version_min_, peer_version_max_, config_.name, lowest(config_.version), config_.version));
+  // Secrets don't matter to what was reached by mistake: it refuses before it proves anything.
+  if (verdict.code() == Code::kUnsupported) return finish(verdict);
   if (answer->has_secret() != !config_.secret.empty())
     return finish(config_.secret.empty()
                       ? Status::error(Code::kUnauthenticated, "{} has no cluster secret, {} has one: {}", config_.name,

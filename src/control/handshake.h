@@ -30,7 +30,9 @@
 
 namespace tidewire::control {
 
-enum class Role : uint8_t { kControl = 1, kData = 2 };
+// What a connection is for. An engine's port takes kControl and kData, the port of a store's master kStore alone; a
+// hello for the other kind is refused with kUnsupported, so that both sides learn what was reached.
+enum class Role : uint8_t { kControl = 1, kData = 2, kStore = 3 };
 
 using Nonce = std::array<uint8_t, 32>;
 using Proof = std::array<uint8_t, 32>;
@@ -42,6 +44,8 @@ struct HandshakeConfig {
   Nonce nonce{};       // fresh and random for each handshake
   uint32_t version = kProtocolVersion;
   uint64_t features = kFeatures;
+  // Of the acceptor alone.
+  bool store_port = false;  // of a store's master instead of an engine
   // Of the initiator alone.
   Role role = Role::kControl;
   InstanceId expected{};  // zero = any
@@ -73,7 +77,8 @@ class Handshake {
   std::vector<uint8_t> take_output() { return std::exchange(output_, {}); }
 
   bool over() const { return over_; }
-  // OK once over() means agreed. kPeerGone: another instance than the expected one answered.
+  // OK once over() means agreed. kPeerGone: another instance than the expected one answered. kUnsupported: another kind
+  // of port.
   const Status& status() const { return status_; }
   const Agreement& agreement() const { return agreement_; }
   // The acceptor's instance as far as known (with a secret: proven); zero before.

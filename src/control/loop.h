@@ -53,12 +53,14 @@ struct Identity {
   InstanceId instance{};
   std::string name;
   std::string secret;
+  bool store_port = false;  // a store's master listens, not an engine
 
   HandshakeConfig hello() const {
     HandshakeConfig config;
     config.instance = instance;
     config.name = name;
     config.secret = secret;
+    config.store_port = store_port;
     config.nonce = make_nonce();
     return config;
   }

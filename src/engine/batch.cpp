@@ -148,6 +148,10 @@ Result<int> Batch::event_fd() {
   return event_.get();
 }
 
+void Batch::extend(Nanos deadline) {
+  for (const Part& part : parts_) part.peer->extend(part.job, deadline);
+}
+
 void Batch::cancel() {
   for (const Part& part : parts_) part.peer->cancel(part.job);
 }

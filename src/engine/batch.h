@@ -53,6 +53,8 @@ class Batch : public Job::Owner, public std::enable_shared_from_this<Batch> {
   Status error() const;
   Result<int> event_fd();
   void cancel();
+  // Moves the deadline of what is not terminal yet (a point on the monotonic clock).
+  void extend(Nanos deadline);
 
   const std::vector<Part>& parts() const { return parts_; }
   Nanos submitted() const { return submitted_; }

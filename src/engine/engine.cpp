@@ -197,6 +197,24 @@ Result<uint64_t> Engine::allocate(uint64_t length, const std::string& location) 
   return allocation.address;
 }
 
+Result<uint64_t> Engine::reserve(uint64_t length) {
+  TW_RETURN_IF_ERROR(check_open());
+  return pool_.reserve(length);
+}
+
+Status Engine::grow(uint64_t address, uint64_t length, const std::string& location) {
+  TW_RETURN_IF_ERROR(check_open());
+  TW_ASSIGN_OR_RETURN(const PoolAllocation allocation, pool_.allocate(length, location, address));
+  const Status status = regions_.add(allocation.address, allocation.length, allocation.location, Permission::kReadWrite, allocation.backing);
+  if (!status.ok()) (void)pool_.free(allocation.address);
+  return status;
+}
+
+bool Engine::covers(uint64_t address, uint64_t length) {
+  RangeHold hold;
+  return regions_.use(address, length, Access::kLocal, hold).ok();
+}
+
 Status Engine::free(uint64_t address) {
   // Also after close: the memory stays usable by its owner until it is freed here or with the engine.
   if (check_open().ok()) TW_RETURN_IF_ERROR(regions_.remove(address));

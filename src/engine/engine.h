@@ -52,6 +52,9 @@ class Engine : public std::enable_shared_from_this<Engine>, private control::Han
   ~Engine() override;
   void close();
 
+  const InstanceId& instance() const { return instance_; }
+  // Equal for the engines of one host (its boot).
+  const std::string& host_id() const { return transport::shm::host_id(); }
   std::string address() const { return node_->advertised_address(); }
   uint16_t port() const { return node_->port(); }
   const Settings& settings() const { return settings_; }
@@ -63,6 +66,12 @@ class Engine : public std::enable_shared_from_this<Engine>, private control::Han
   Status unregister_many(const std::vector<uint64_t>& addresses);
   Result<uint64_t> allocate(uint64_t length, const std::string& location);
   Status free(uint64_t address);
+  // Address space for memory that comes piece by piece: grow() makes `length` bytes from `address` (a multiple of 2 MiB) on registered memory as of allocate(), and
+  // free() of each piece's address gives it back. The address space itself is given back with the engine.
+  Result<uint64_t> reserve(uint64_t length);
+  Status grow(uint64_t address, uint64_t length, const std::string& location);
+  // Whether registered memory covers the range.
+  bool covers(uint64_t address, uint64_t length);
   // Between process memory and registered memory of any kind; to_registered: process → registered.
   Status copy(uint64_t registered, void* memory, uint64_t length, bool to_registered);
 
@@ -71,6 +80,8 @@ class Engine : public std::enable_shared_from_this<Engine>, private control::Han
   // The peer without contact: its first transfer makes it.
   Result<PeerPtr> peer(const std::string& name);
   Status probe(const std::string& name, Nanos timeout);
+  // As a target: returns once nothing that this initiator (zero: any) sent before can be placed in local memory any more; false when that could not be had in time.
+  bool silence(const InstanceId& initiator, Nanos timeout);
   Result<control::FirstRegion> first_region(const PeerPtr& peer);
 
   Result<BatchPtr> submit(const std::vector<TransferSpec>& transfers, const SubmitOptions& options);

@@ -196,6 +196,13 @@ Status Engine::probe(const std::string& name, Nanos timeout) {
   return status;
 }
 
+bool Engine::silence(const InstanceId& initiator, Nanos timeout) {
+  const Nanos deadline = monotonic_now() + timeout;
+  bool silent = true;
+  for (const auto& transport : transports_) silent = transport->silence(initiator, deadline) && silent;
+  return silent;
+}
+
 Result<control::FirstRegion> Engine::first_region(const PeerPtr& peer) {
   TW_RETURN_IF_ERROR(check_open());
   auto answer = std::make_shared<Answer<Result<control::FirstRegion>>>();

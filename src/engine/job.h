@@ -61,7 +61,7 @@ struct Job {
   const uint64_t count;
   const std::unique_ptr<Transfer[]> transfers;
   const Nanos submitted;
-  const Nanos deadline;
+  Nanos deadline;  // from its submission on the session's, under the peer's lock
   std::weak_ptr<Owner> owner;
   uint64_t bytes = 0;  // of all transfers
   // The channel that got the last slice: what a waiter drives.

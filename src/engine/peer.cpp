@@ -37,7 +37,10 @@ void Peer::handle(Event&& event) {
   {
     std::lock_guard lock(mutex_);
     const Session::State before = session_.state();
-    event(session_, monotonic_now(), actions);
+    const Nanos now = monotonic_now();
+    // A process that was stopped for a while must not go on with what has passed its deadline meanwhile.
+    if (session_.next_tick() <= now) session_.tick(now, actions);
+    event(session_, now, actions);
     const Nanos next = session_.next_tick();
     if (next < armed_) armed_ = arm_at = next;
     changed = before != session_.state() || session_.jobs() == 0;
@@ -111,6 +114,10 @@ void Peer::submit(const JobPtr& job) {
 
 void Peer::cancel(const JobPtr& job) {
   handle([&](Session& session, Nanos now, Actions& actions) { session.cancel(job, now, actions); });
+}
+
+void Peer::extend(const JobPtr& job, Nanos deadline) {
+  handle([&](Session& session, Nanos, Actions&) { session.extend(job, deadline); });
 }
 
 bool Peer::drive(Job& job) {

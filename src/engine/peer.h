@@ -36,6 +36,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   void submit(const JobPtr& job);
   void cancel(const JobPtr& job);
+  void extend(const JobPtr& job, Nanos deadline);
   bool drive(Job& job);
   // Waits until the peer answered or failed; OK when it is there.
   Status contact(Nanos until);

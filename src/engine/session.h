@@ -82,6 +82,8 @@ class Session {
   // Events. `submit` wants transfers whose length and addresses don't wrap; empty ones are fine.
   void submit(const JobPtr& job, Nanos now, Actions& actions);
   void cancel(const JobPtr& job, Nanos now, Actions& actions);
+  // Gives a job that is not stopping a later (or earlier) deadline.
+  void extend(const JobPtr& job, Nanos deadline);
   // Asks for contact without a job, in back-off too: the driver learns of the outcome through state().
   void want_contact(Nanos now, Actions& actions);
   // The peer answered a probe from outside: ends its back-off and fetches its record.

@@ -73,6 +73,12 @@ void Session::submit(const JobPtr& job, Nanos now, Actions& actions) {
   dispatch(now, actions);
 }
 
+void Session::extend(const JobPtr& job, Nanos deadline) {
+  if (job->finished || job->stopping != Code::kOk || timers_.erase({job->deadline, job}) == 0) return;
+  job->deadline = deadline;
+  timers_.emplace(deadline, job);
+}
+
 void Session::cancel(const JobPtr& job, Nanos now, Actions& actions) {
   if (job->finished || job->stopping != Code::kOk) return;
   stop_job(job, Code::kCanceled, Status(Code::kCanceled, "the transfer was canceled by its owner"), now, actions);

@@ -47,6 +47,28 @@ Pool::~Pool() {
       munmap(reinterpret_cast<void*>(address), entry.mapped);
     }
   }
+  for (const auto& [address, length] : reservations_) munmap(reinterpret_cast<void*>(address), length);
+}
+
+// Nobody else's mapping may come to lie there, now or when a piece is freed.
+Result<uint64_t> Pool::reserve(uint64_t length) {
+  if (length == 0 || length > static_cast<uint64_t>(INT64_MAX) - 2 * kHugePage)
+    return Status::error(Code::kInvalidArgument, "{} bytes of address space can't be reserved", length);
+  const uint64_t mapped = (length + 2 * kHugePage - 1) / kHugePage * kHugePage;
+  void* space = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return errno_status(errno, fmt::format("reserving {} bytes of address space", length));
+  const uint64_t address = reinterpret_cast<uint64_t>(space);
+  std::lock_guard lock(mutex_);
+  reservations_[address] = mapped;
+  return (address + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+bool Pool::reserved(uint64_t address, uint64_t length) const {
+  std::lock_guard lock(mutex_);
+  auto space = reservations_.upper_bound(address);
+  if (space == reservations_.begin()) return false;
+  --space;
+  return address + length <= space->first + space->second;
 }
 
 Result<Pool::Entry> Pool::map(uint64_t length, int node, bool huge, uint64_t* address) {
@@ -62,7 +84,8 @@ Result<Pool::Entry> Pool::map(uint64_t length, int node, bool huge, uint64_t* ad
   if (ftruncate(entry.memfd.get(), static_cast<off_t>(length)) != 0) return failed("ftruncate");
   // No further seals: a peer that holds the descriptor must not be able to forbid writing.
   if (fcntl(entry.memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return failed("sealing");
-  void* mapping = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, entry.memfd.get(), 0);
+  void* mapping = mmap(reinterpret_cast<void*>(*address), length, PROT_READ | PROT_WRITE, MAP_SHARED | (*address != 0 ? MAP_FIXED : 0),
+                       entry.memfd.get(), 0);
   if (mapping == MAP_FAILED) return failed("mmap");
   *address = reinterpret_cast<uint64_t>(mapping);
   Status status = numa::place(*address, length, node);
@@ -70,13 +93,23 @@ Result<Pool::Entry> Pool::map(uint64_t length, int node, bool huge, uint64_t* ad
     madvise(mapping, length, MADV_HUGEPAGE);  // a hint; no effect unless the system permits it for shared memory
   if (status.ok()) status = populate(*address, length, entry.memfd.get());
   if (!status.ok()) {
-    munmap(mapping, length);
+    unmap(*address, length);
     return status;
   }
   return entry;
 }
 
-Result<PoolAllocation> Pool::allocate(uint64_t length, const std::string& location) {
+// Reserved space stays reserved.
+void Pool::unmap(uint64_t address, uint64_t length) {
+  void* memory = reinterpret_cast<void*>(address);
+  if (reserved(address, length)) {
+    mmap(memory, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  } else {
+    munmap(memory, length);
+  }
+}
+
+Result<PoolAllocation> Pool::allocate(uint64_t length, const std::string& location, uint64_t at) {
   if (length == 0) return Status(Code::kInvalidArgument, "allocation of 0 bytes; give at least 1");
   PoolAllocation allocation;
   allocation.length = length;
@@ -94,12 +127,16 @@ Result<PoolAllocation> Pool::allocate(uint64_t length, const std::string& locati
   if (rounded < length || rounded > static_cast<uint64_t>(INT64_MAX)) {
     return Status::error(Code::kNoMemory, "no memory for an allocation of {} bytes", length);
   }
+  if (at != 0 && (at % kHugePage != 0 || !reserved(at, rounded)))
+    return Status::error(Code::kInvalidArgument, "{:#x} is no multiple of 2 MiB in reserved address space with {} bytes", at, rounded);
+  allocation.address = at;
   std::optional<Entry> entry;
   if (rounded % kHugePage == 0) {
     // Fails at once when the system has too few huge pages set aside: the mapping reserves them.
     if (auto huge = map(rounded, node, true, &allocation.address); huge.ok()) entry = std::move(huge).value();
   }
   if (!entry) {
+    allocation.address = at;
     TW_RETURN_IF_ERROR(check_available_memory(rounded, "allocation"));
     TW_ASSIGN_OR_RETURN(entry, map(rounded, node, false, &allocation.address));
   }
@@ -118,7 +155,7 @@ Status Pool::free(uint64_t address) {
     return Status::error(Code::kNotFound, "{:#x} is not an allocation of this engine, or is freed already", address);
   }
   if (node.mapped().test_device) return test_device_free(address);
-  munmap(reinterpret_cast<void*>(address), node.mapped().mapped);
+  unmap(address, node.mapped().mapped);
   return {};
 }
 

@@ -33,7 +33,10 @@ class Pool {
 
   // location: "" or "*" = spread over the NUMA nodes, "cpu:N" = on that node, "testdev:0" = from the test device. Page
   // aligned, zeroed. kInvalidArgument, kNoMemory, kNoResources (descriptors), kUnsupported (other locations).
-  Result<PoolAllocation> allocate(uint64_t length, const std::string& location);
+  // `at`: 0 = anywhere, otherwise a multiple of 2 MiB in reserved space where nothing is allocated.
+  Result<PoolAllocation> allocate(uint64_t length, const std::string& location, uint64_t at = 0);
+  // Address space without memory, aligned to 2 MiB, until the pool ends.
+  Result<uint64_t> reserve(uint64_t length);
   // kNotFound names the address. Unregister first: the memory is gone at once.
   Status free(uint64_t address);
   // One JSON object: {"allocations": n, "bytes": n, "huge_page_bytes": n, "pages": "4 KiB"|"2 MiB huge"|"mixed"}.
@@ -46,10 +49,14 @@ class Pool {
     bool huge = false;
     bool test_device = false;
   };
+  // *address: in, where it has to lie (0 = anywhere); out, where it lies.
   Result<Entry> map(uint64_t length, int node, bool huge, uint64_t* address);
+  void unmap(uint64_t address, uint64_t length);
+  bool reserved(uint64_t address, uint64_t length) const;
 
   mutable std::mutex mutex_;
   std::map<uint64_t, Entry> entries_;  // by address
+  std::map<uint64_t, uint64_t> reservations_;
 };
 
 }  // namespace tidewire

@@ -4,18 +4,13 @@
 // that need them, and checked by the target on every operation.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace tidewire {
+#include "base/instance_id.h"
 
-// Random at each start of an engine; tells a restarted peer from the one before.
-using InstanceId = std::array<uint8_t, 16>;
-// Lower-case hexadecimal, 32 characters.
-std::string to_string(const InstanceId& id);
-InstanceId make_instance_id();  // from the system's random source
+namespace tidewire {
 
 struct RailRecord {
   std::string transport;  // "tcp"

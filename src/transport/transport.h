@@ -87,6 +87,10 @@ class Transport {
   // Lets a waiting thread do the channel's work (receive acknowledgements, copy) instead of sleeping; never blocks. True when it did something.
   virtual bool drive(ChannelId channel) = 0;
 
+  // As a target: ends what this initiator (zero: every one) has under way towards local memory, so that nothing that it sent before can be placed any more. Blocks; false
+  // when that could not be had by the deadline (a same-host process that stands still in the middle of a copy). Later operations are not hindered.
+  virtual bool silence(const InstanceId& initiator, Nanos deadline) = 0;
+
   // Stops everything: closes channels, refuses peers, joins threads. Idempotent; called before destruction.
   virtual void stop() = 0;
   // For status and metrics: one JSON object.

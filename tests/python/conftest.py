@@ -10,6 +10,10 @@ import pytest
 import tidewire_testing
 from tidewire_testing import Child
 
+# A run in the background of a shell ignores Ctrl-C, and so would every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pytest_collection_modifyitems(items):
     for item in items:

@@ -53,6 +53,7 @@ class ShmTransport : public Transport {
   void close(ChannelId channel, const Status& why) override;
   void revoke(ChannelId via, ChannelId victim) override;
   bool drive(ChannelId channel) override;
+  bool silence(const InstanceId& initiator, Nanos deadline) override { return target_ == nullptr || target_->silence(initiator, deadline); }
   // Blocks for at most the copies under way, here and (0.4 s) by peers. Not from within an event.
   void stop() override;
   std::string describe() const override;

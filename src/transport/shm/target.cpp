@@ -72,7 +72,23 @@ void Target::region_removing(Region& region, Nanos deadline) {
     loop_.post([this, inode] { forget_file(inode); });
 }
 
-// Waits until no live peer counts a copy in the slots. False when the deadline passed; those peers are cut off.
+// Waits until the peer, if it lives, counts no copy in the slots; false at the deadline.
+bool Target::wait_for_copies(const PeerReferences& peer, uint32_t first, uint32_t last, Nanos deadline) {
+  Nanos pause = 2 * kMicrosecond;
+  for (uint32_t slot = first; slot <= last;) {
+    if (peer.gone.load() || (*peer.page)[slot].load(std::memory_order_seq_cst) == 0) {
+      ++slot;
+      continue;
+    }
+    if (monotonic_now() >= deadline) return false;
+    const timespec time{0, pause};
+    nanosleep(&time, nullptr);
+    pause = std::min(pause * 2, kMillisecond);
+  }
+  return true;
+}
+
+// The same for all peers; those that don't end in time are cut off.
 bool Target::wait_for_references(uint32_t first, uint32_t last, Nanos deadline, const std::string& what) {
   std::vector<std::shared_ptr<PeerReferences>> peers;
   {
@@ -81,32 +97,30 @@ bool Target::wait_for_references(uint32_t first, uint32_t last, Nanos deadline, 
   }
   bool all_gone = true;
   for (const auto& peer : peers) {
-    Nanos pause = 2 * kMicrosecond;
-    for (uint32_t slot = first; slot <= last;) {
-      if (peer->gone.load() || (*peer->page)[slot].load(std::memory_order_seq_cst) == 0) {
-        ++slot;
-        continue;
-      }
-      if (monotonic_now() >= deadline) {
-        log::error("shm_stuck_copy",
-                   "process {} (instance {}) still copies in {} after the drain time; it is cut off, but if it is "
-                   "stopped rather than "
-                   "slow, up to 1 MiB can still be written there when it goes on; continue or end it before reusing "
-                   "the memory",
-                   peer->pid, peer->instance, what);
-        loop_.post([this, references = peer] {
-          if (auto live = references->peer.lock())
-            drop(live, Status(Code::kTimeout, "it held a region beyond the drain time"));
-        });
-        all_gone = false;
-        break;
-      }
-      const timespec time{0, pause};
-      nanosleep(&time, nullptr);
-      pause = std::min(pause * 2, kMillisecond);
-    }
+    if (wait_for_copies(*peer, first, last, deadline)) continue;
+    all_gone = false;
+    log::error("shm_stuck_copy",
+               "process {} (instance {}) still copies in {} after the drain time; it is cut off, but if it is stopped rather than slow, up to 1 MiB "
+               "can still be written there when it goes on; continue or end it before reusing the memory",
+               peer->pid, peer->instance, what);
+    loop_.post([this, references = peer] {
+      if (auto live = references->peer.lock()) drop(live, Status(Code::kTimeout, "it held a region beyond the drain time"));
+    });
   }
   return all_gone;
+}
+
+bool Target::silence(const InstanceId& initiator, Nanos deadline) {
+  const uint32_t used = slots_used_.load();
+  if (used == 0) return true;
+  std::vector<std::shared_ptr<PeerReferences>> peers;
+  {
+    std::lock_guard lock(references_mutex_);
+    peers = references_;
+  }
+  return std::all_of(peers.begin(), peers.end(), [&, name = to_string(initiator)](const auto& peer) {
+    return (initiator != InstanceId{} && peer->instance != name) || wait_for_copies(*peer, 0, used - 1, deadline);
+  });
 }
 
 void Target::stop(Nanos deadline) {

@@ -40,6 +40,8 @@ class Target : public RegionTable::Observer {
   Status region_added(Region& region) override;
   void region_removing(Region& region, Nanos deadline) override;
 
+  // Waits until no copy of this initiator (zero: of any) is under way. Not on the loop's thread. False at the deadline.
+  bool silence(const InstanceId& initiator, Nanos deadline);
   // Closes all regions to peers, waits (bounded) for their copies. No peer is served any more. Not on the loop's
   // thread.
   void stop(Nanos deadline);
@@ -79,6 +81,7 @@ class Target : public RegionTable::Observer {
   void drop(const std::shared_ptr<Peer>& peer, const Status& why);
   void forget_file(uint64_t inode);
   void send_forgets(const std::shared_ptr<Peer>& peer);
+  static bool wait_for_copies(const PeerReferences& peer, uint32_t first, uint32_t last, Nanos deadline);
   bool wait_for_references(uint32_t first, uint32_t last, Nanos deadline, const std::string& what);
 
   Loop& loop_;

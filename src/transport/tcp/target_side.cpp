@@ -52,6 +52,16 @@ void TargetSide::await_end() {
   none_left_.wait(lock, [this] { return lanes_.empty(); });
 }
 
+void TargetSide::cut(const InstanceId& initiator) {
+  std::vector<std::shared_ptr<TargetLane>> lanes;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, lane] : lanes_)
+      if (initiator == InstanceId{} || key.first == initiator) lanes.push_back(lane);
+  }
+  for (const auto& lane : lanes) lane->cut(Status(Code::kCanceled, "silenced by the target"));
+}
+
 void TargetSide::stop() {
   std::vector<std::shared_ptr<TargetLane>> lanes;
   {

@@ -21,6 +21,8 @@ class TargetSide : private TargetLane::Owner {
   explicit TargetSide(RegionTable& regions) : regions_(regions) {}
 
   void accept(TargetLane::Identity identity, UniqueFd socket, std::shared_ptr<IoThread> io);
+  // Cuts the lanes of this initiator (zero: of all): nothing that came over them is placed any more when it returns.
+  void cut(const InstanceId& initiator);
   // Refuses further lanes and cuts those that live: nothing is placed any more when it returns.
   void stop();
   // After stop(): returns when every lane has ended on its thread.

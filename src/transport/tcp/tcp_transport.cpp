@@ -138,6 +138,11 @@ bool TcpTransport::drive(ChannelId channel) {
   return lane != nullptr && lane->drive();
 }
 
+bool TcpTransport::silence(const InstanceId& initiator, Nanos) {
+  targets_.cut(initiator);  // waits for one placement at most
+  return true;
+}
+
 void TcpTransport::stop() {
   std::vector<std::shared_ptr<IoThread>> threads;
   {

@@ -60,6 +60,7 @@ class TcpTransport : public Transport {
   void close(ChannelId channel, const Status& why) override;
   void revoke(ChannelId via, ChannelId victim) override;
   bool drive(ChannelId channel) override;
+  bool silence(const InstanceId& initiator, Nanos deadline) override;
   void stop() override;
   std::string describe() const override;
 

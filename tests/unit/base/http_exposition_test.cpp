@@ -9,6 +9,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <cerrno>
+#include <map>
+#include <stdexcept>
+#include <vector>
+
 #include "base/metrics.h"
 
 namespace tidewire {
@@ -121,6 +126,105 @@ TEST_F(Exposition, AForkedChildLeavesTheParentsServerAlone) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_THAT(ask(server_, "GET /metrics HTTP/1.1\r\n\r\n"), EndsWith("a 1\n"));
+}
+
+class Handled : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto answer = [this](const HttpRequest& request) -> HttpAnswer {
+      if (request.path == "/throw") throw std::runtime_error("no luck");
+      last_ = request;
+      return {request.path == "/missing" ? 404 : 200, "seen\n"};
+    };
+    ASSERT_TRUE(server_.start("127.0.0.1:0", 1000, answer).ok());
+  }
+  HttpRequest last_;
+  HttpExposition server_;
+};
+
+TEST_F(Handled, MethodPathQueryAndBodyReachTheHandler) {
+  EXPECT_THAT(ask(server_,
+                  "PUT /a%20path?key=x%2Fy+z&flag&key=second&=&bad=%zz%4 HTTP/1.1\r\nauthorization:  Bearer abc "
+                  "\r\nContent-Length: 5\r\n\r\nhello"),
+              StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_EQ(last_.method, "PUT");
+  EXPECT_EQ(last_.path, "/a%20path");
+  EXPECT_EQ(last_.query,
+            (std::map<std::string, std::string>{{"key", "x/y z"}, {"flag", ""}, {"", ""}, {"bad", "%zz%4"}}));
+  EXPECT_EQ(last_.body, "hello");
+  EXPECT_EQ(last_.authorization, "Bearer abc");
+  EXPECT_TRUE(last_.local);
+}
+
+TEST_F(Handled, ABodyMayComeInPieces) {
+  const UniqueFd fd = connect_to(server_);
+  for (const std::string& piece : {"POST /x HTTP/1.1\r\nCont", "ent-Length: 6\r\n\r", "\nab", "cd", "ef"}) {
+    ASSERT_EQ(::send(fd.get(), piece.data(), piece.size(), MSG_NOSIGNAL), static_cast<ssize_t>(piece.size()));
+    EXPECT_THAT(ask(server_, "GET /between HTTP/1.1\r\n\r\n"), EndsWith("seen\n"));
+  }
+  char buffer[4096];
+  EXPECT_GT(::recv(fd.get(), buffer, sizeof buffer, 0), 0);
+}
+
+TEST_F(Handled, CodesAndFailuresOfTheHandlerAreAnswered) {
+  EXPECT_THAT(ask(server_, "GET /missing HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 Not Found\r\n"));
+  EXPECT_THAT(ask(server_, "GET /throw HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(ask(server_, "GET /throw HTTP/1.1\r\n\r\n"), EndsWith("no luck\n"));
+}
+
+TEST_F(Handled, BodiesBeyondTheLimitAreRefusedAndTheRefusalArrives) {
+  const std::string body(1 << 20, 'x');
+  EXPECT_THAT(ask(server_, "PUT /x HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body),
+              StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(ask(server_, "PUT /x HTTP/1.1\r\nContent-Length: 1001\r\n\r\n"), StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(ask(server_, "PUT /x HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'x')),
+              StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(Handled, LengthsThatAreNoneAreRefused) {
+  for (const char* header : {"Content-Length: x", "Content-Length: -1", "Content-Length: ",
+                             "Content-Length: 1\r\nContent-Length: 2", "Content-Length: 99999999999999999999"})
+    EXPECT_THAT(ask(server_, std::string("PUT /x HTTP/1.1\r\n") + header + "\r\n\r\n"), StartsWith("HTTP/1.1 400 "))
+        << header;
+  EXPECT_THAT(ask(server_, "PUT /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+              StartsWith("HTTP/1.1 501 "));
+}
+
+TEST_F(Handled, WhoSpeaksForOthersIsNotLocal) {
+  for (const char* header :
+       {"Origin: http://evil", "X-Forwarded-For: 10.0.0.1", "forwarded: for=10.0.0.1", "Via: 1.1 proxy"}) {
+    EXPECT_THAT(ask(server_, std::string("GET / HTTP/1.1\r\n") + header + "\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+    EXPECT_FALSE(last_.local) << header;
+  }
+  EXPECT_THAT(ask(server_, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_TRUE(last_.local);
+}
+
+TEST_F(Handled, SilentClientsDoNotHoldUpOthers) {
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(connect_to(server_));
+  EXPECT_THAT(ask(server_, "GET / HTTP/1.1\r\n\r\n"), EndsWith("seen\n"));
+  // None of the silent ones was given up for it.
+  for (const UniqueFd& fd : silent) {
+    char byte;
+    EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+}
+
+TEST_F(Handled, MoreConnectionsThanThereAreSlotsAreServedInTurn) {
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 70; ++i) silent.push_back(connect_to(server_));
+  EXPECT_THAT(ask(server_, "GET / HTTP/1.1\r\n\r\n"), EndsWith("seen\n"));
+}
+
+TEST(ConstantTime, EqualIsEqualAndNothingElse) {
+  EXPECT_TRUE(equal_in_constant_time("", ""));
+  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
+  for (const char* other : {"", "ab", "abd", "abcabc", "xbc"}) {
+    EXPECT_FALSE(equal_in_constant_time("abc", other)) << other;
+    EXPECT_FALSE(equal_in_constant_time(other, "abc")) << other;
+  }
 }
 
 TEST(ExpositionAddress, BadAddressesAreNamed) {

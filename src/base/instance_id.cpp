@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/peer_record.h"
+#include "base/instance_id.h"
 
 #include <fmt/format.h>
 #include <sys/random.h>

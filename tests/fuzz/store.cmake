@@ -1,0 +1,7 @@
+tidewire_test(store_codec_replay_test SOURCES store_codec_fuzz.cpp store_codec_replay_test.cpp DEPS tidewire_store_rpc LABELS unit)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_executable(store_codec_fuzz store_codec_fuzz.cpp)
+  target_link_libraries(store_codec_fuzz PRIVATE tidewire_store_rpc)
+  target_compile_options(store_codec_fuzz PRIVATE -fsanitize=fuzzer)
+  target_link_options(store_codec_fuzz PRIVATE -fsanitize=fuzzer)
+endif()
