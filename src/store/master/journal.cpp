@@ -40,7 +40,8 @@ void JournalState::apply(const JournalRecord& record) {
 
 std::vector<JournalRecord> JournalState::records() const {
   using Kind = JournalRecord::Kind;
-  std::vector<JournalRecord> all = {{Kind::kTerm, term, {}, {}}};
+  std::vector<JournalRecord> all;
+  if (term > 0) all.push_back({Kind::kTerm, term, {}, {}});
   if (!fresh) all.push_back({Kind::kGeneration, generation, {}, {}});
   for (const auto& [client, member] : members) {
     all.push_back({Kind::kMember, 0, client, member.name});

@@ -86,7 +86,7 @@ TEST(Codec, TheFrameSaysWhichMessageItIsAndWhetherItAnswers) {
   EXPECT_EQ(static_cast<int>(ask.type), 64);
   EXPECT_EQ(ask.request, 7u);
   const control::Frame answer = frame_of(encode({8, true, Quiet{}}));
-  EXPECT_EQ(static_cast<int>(answer.type), 64 + 27 + 128);
+  EXPECT_EQ(static_cast<int>(answer.type), 64 + 26 + 128);
   EXPECT_STREQ(message_name(Attach{}), "Attach");
   EXPECT_STREQ(message_name(GetAnswer{}), "GetAnswer");
   EXPECT_STREQ(message_name(RemoveMatching{}), "RemoveMatching");
