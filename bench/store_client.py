@@ -45,7 +45,6 @@ def store_of(arguments, lend):
 
 def owner(arguments):
     store = store_of(arguments, arguments.bytes)
-    # A segment may grow after setup has returned.
     print(json.dumps({"name": store.get_hostname(), "pid": os.getpid()}), flush=True)
     sys.stdin.read()
     os._exit(0)

@@ -29,7 +29,9 @@ namespace {
 
 constexpr uint64_t kBase = uint64_t{1} << 40;  // of every segment: an address that nobody reads
 
-void pause() { usleep(2000); }
+void pause() {
+  usleep(2000);
+}
 
 }  // namespace
 
@@ -57,7 +59,8 @@ void pin_process(unsigned index) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// ---- the master ------------------------------------------------------------------------------------------------------------------------
+// ---- the master
+// ------------------------------------------------------------------------------------------------------------------------
 
 MasterProcess::MasterProcess(std::string program, std::vector<std::string> flags)
     : program_(std::move(program)), flags_(std::move(flags)) {
@@ -125,7 +128,8 @@ double MasterProcess::processor_seconds() const {
   unsigned long user = 0, system = 0;
   const size_t after = text.rfind(')');
   if (after == std::string::npos ||
-      std::sscanf(text.c_str() + after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
+      std::sscanf(text.c_str() + after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) !=
+          2)
     throw Failed("the master has ended");
   return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
@@ -137,7 +141,8 @@ uint64_t MasterProcess::resident_bytes() const {
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// ---- clients ---------------------------------------------------------------------------------------------------------------------------
+// ---- clients
+// ---------------------------------------------------------------------------------------------------------------------------
 
 Player::Player(const std::string& master, unsigned number, uint64_t segment_bytes)
     : name_("127.0.0.1:" + std::to_string(20'000 + number)) {
@@ -154,7 +159,9 @@ Player::Player(const std::string& master, unsigned number, uint64_t segment_byte
   if (const tidewire::Status status = link_->start(); !status.ok()) throw Failed(status.message());
 }
 
-Player::~Player() { link_->stop(); }
+Player::~Player() {
+  link_->stop();
+}
 
 void Player::wait_attached() const {
   const Nanos until = monotonic_now() + 30 * kSecond;
@@ -227,7 +234,8 @@ void Player::put(std::vector<std::string> keys, std::function<void(const std::ve
               });
 }
 
-void Player::end(const PutStartAnswer& started, std::vector<std::string> keys, std::function<void(const std::vector<Code>&)> done) {
+void Player::end(const PutStartAnswer& started, std::vector<std::string> keys,
+                 std::function<void(const std::vector<Code>&)> done) {
   std::vector<Code> codes;
   PutEnd end;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -287,7 +295,8 @@ void fill(Players& players, uint64_t first, uint64_t last, unsigned outstanding)
       put(*player);
     }
   state.open.wait();
-  if (state.failed > 0) throw Failed(std::to_string(state.failed) + " puts failed, the last with " + std::to_string(state.code));
+  if (state.failed > 0)
+    throw Failed(std::to_string(state.failed) + " puts failed, the last with " + std::to_string(state.code));
 }
 
 }  // namespace bench

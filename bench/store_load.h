@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What bench/store_master.cpp plays: a real master as a process of its own, and clients of it that lend memory and put objects, without engines.
-// Their inventories are real; the memory that they lend is made up and never touched.
+// What bench/store_master.cpp plays: a real master as a process of its own, and clients of it that lend memory and put
+// objects, without engines. Their inventories are real; the memory that they lend is made up and never touched.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,7 @@ struct Failed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-constexpr size_t kBatch = 100;          // keys of a put
+constexpr size_t kBatch = 100;  // keys of a put
 constexpr uint64_t kObjectBytes = 4096;
 
 // Different for each number, 64 bytes, without order: as hashes of prefixes are.
@@ -60,7 +60,8 @@ class MasterProcess {
   pid_t pid_ = -1;
 };
 
-// A client with one segment (none when `segment_bytes` is 0). All functions may be called from any thread but the link's; callbacks run on the link's.
+// A client with one segment (none when `segment_bytes` is 0). All functions may be called from any thread but the
+// link's; callbacks run on the link's.
 class Player final : private store::Membership::Io, private store::MasterLink::Events {
  public:
   Player(const std::string& master, unsigned number, uint64_t segment_bytes);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a store's master can do: a real `tidewire master` on one processor, clients and owners without engines (store_load.h) on another.
-//   store_master commits|lookups|eviction|restart|memory --program build/bin/tidewire [--objects 1000000] [--players 4] [--seconds 4]
+// What a store's master can do: a real `tidewire master` on one processor, clients and owners without engines
+// (store_load.h) on another.
+//   store_master commits|lookups|eviction|restart|memory --program build/bin/tidewire [--objects 1000000] [--players 4]
+//   [--seconds 4]
 // Prints one line of JSON.
 #include <sys/resource.h>
 
@@ -18,11 +20,11 @@ namespace bench {
 namespace {
 
 using nlohmann::json;
+using store::Body;
+using store::Code;
 using tidewire::kSecond;
 using tidewire::monotonic_now;
 using tidewire::Result;
-using store::Body;
-using store::Code;
 
 constexpr uint64_t kRoomy = uint64_t{1} << 40;  // a segment that is never full
 
@@ -36,13 +38,15 @@ struct Settings {
 double own_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
 // What both sides use of their processors from its making on, and how long that is.
 class Clock {
  public:
-  explicit Clock(const MasterProcess& master) : master_(master), start_(now()), used_(master.processor_seconds()), own_(own_seconds()) {}
+  explicit Clock(const MasterProcess& master)
+      : master_(master), start_(now()), used_(master.processor_seconds()), own_(own_seconds()) {}
   json take(uint64_t keys) const {
     const double seconds = now() - start_, busy = master_.processor_seconds() - used_;
     return {{"keys", keys},
@@ -82,7 +86,8 @@ json memory(const Settings& settings) {
 
 // Batches of 1,000 of the objects at random, two outstanding at each player.
 template <typename Question>
-json look_up(const Settings& settings, const MasterProcess& master, Players& players, const std::vector<std::string>& keys) {
+json look_up(const Settings& settings, const MasterProcess& master, Players& players,
+             const std::vector<std::string>& keys) {
   constexpr size_t kKeys = 1000;
   struct State {
     std::atomic<bool> stop{false};
@@ -94,7 +99,8 @@ json look_up(const Settings& settings, const MasterProcess& master, Players& pla
     std::minstd_rand random(static_cast<unsigned>(seed));
     Question question;
     question.keys.reserve(kKeys);
-    for (size_t i = 0; i < kKeys; ++i) question.keys.push_back(keys[(uint64_t{random()} << 16 ^ random()) % keys.size()]);
+    for (size_t i = 0; i < kKeys; ++i)
+      question.keys.push_back(keys[(uint64_t{random()} << 16 ^ random()) % keys.size()]);
     player.link().call(std::move(question), monotonic_now() + 10 * kSecond, [&, seed](Result<Body> answer) {
       uint64_t found = 0;
       if (const auto* codes = answer.ok() ? std::get_if<store::CodesAnswer>(&*answer) : nullptr)
@@ -131,14 +137,17 @@ json lookups(const Settings& settings) {
   Players players = make_players(master.address(), settings.players, kRoomy);
   fill(players, 0, settings.objects);
   const std::vector<std::string> keys = make_keys(settings.objects);
-  return {{"exists", look_up<store::Exists>(settings, master, players, keys)}, {"get", look_up<store::Get>(settings, master, players, keys)}};
+  return {{"exists", look_up<store::Exists>(settings, master, players, keys)},
+          {"get", look_up<store::Get>(settings, master, players, keys)}};
 }
 
-// ---- look-ups while objects are evicted ------------------------------------------------------------------------------------------------
+// ---- look-ups while objects are evicted
+// ------------------------------------------------------------------------------------------------
 
-// Seconds that one Get of 32 keys took, a thousand a second, while 10,000 objects a second are put. Looked up are the first tenth of the objects:
-// their leases keep them.
-std::vector<double> latencies(Players& players, Player& reader, uint64_t first, double seconds, const std::vector<std::string>& keys) {
+// Seconds that one Get of 32 keys took, a thousand a second, while 10,000 objects a second are put. Looked up are the
+// first tenth of the objects: their leases keep them.
+std::vector<double> latencies(Players& players, Player& reader, uint64_t first, double seconds,
+                              const std::vector<std::string>& keys) {
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> failed{0};
   std::thread writer([&] {
@@ -177,7 +186,10 @@ std::vector<double> latencies(Players& players, Player& reader, uint64_t first, 
 }
 
 json summary(const std::vector<double>& times) {
-  return {{"count", times.size()}, {"p50_s", median(times)}, {"p99_s", percentile(times, 0.99)}, {"max_s", percentile(times, 1)}};
+  return {{"count", times.size()},
+          {"p50_s", median(times)},
+          {"p99_s", percentile(times, 0.99)},
+          {"max_s", percentile(times, 1)}};
 }
 
 json eviction(const Settings& settings) {
@@ -192,7 +204,8 @@ json eviction(const Settings& settings) {
   // The leases of those that are looked up.
   for (uint64_t i = 0; i < keys.size() / 10; i += 1000) {
     store::Get get;
-    get.keys.assign(keys.begin() + static_cast<ptrdiff_t>(i), keys.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(keys.size(), i + 1000)));
+    get.keys.assign(keys.begin() + static_cast<ptrdiff_t>(i),
+                    keys.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(keys.size(), i + 1000)));
     (void)reader.link().call_and_wait(std::move(get), monotonic_now() + 10 * kSecond);
   }
   const std::vector<double> with = latencies(players, reader, settings.objects, settings.seconds, keys);
@@ -202,16 +215,21 @@ json eviction(const Settings& settings) {
   uint64_t gone = 0;
   for (uint64_t i = 0; i < keys.size(); i += 1000) {
     store::Exists exists;
-    exists.keys.assign(keys.begin() + static_cast<ptrdiff_t>(i), keys.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(keys.size(), i + 1000)));
+    exists.keys.assign(keys.begin() + static_cast<ptrdiff_t>(i),
+                       keys.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(keys.size(), i + 1000)));
     const Result<Body> answer = reader.link().call_and_wait(std::move(exists), monotonic_now() + 10 * kSecond);
     if (const auto* codes = answer.ok() ? std::get_if<store::CodesAnswer>(&*answer) : nullptr)
       gone += static_cast<uint64_t>(std::count(codes->codes.begin(), codes->codes.end(), Code::kNotFound));
   }
   if (gone == 0) throw Failed("nothing was evicted");
-  return {{"with", summary(with)}, {"without", summary(without)}, {"evicted", gone}, {"p99_ratio", percentile(with, 0.99) / percentile(without, 0.99)}};
+  return {{"with", summary(with)},
+          {"without", summary(without)},
+          {"evicted", gone},
+          {"p99_ratio", percentile(with, 0.99) / percentile(without, 0.99)}};
 }
 
-// ---- a master that is killed -----------------------------------------------------------------------------------------------------------
+// ---- a master that is killed
+// -----------------------------------------------------------------------------------------------------------
 
 // What was acknowledged before the master died.
 struct Acknowledged {
@@ -274,13 +292,15 @@ std::vector<uint64_t> unreadable(Players& players, const std::vector<uint64_t>& 
     store::Get get;
     for (const uint64_t number : some) get.keys.push_back(key_of(number));
     open.begin();
-    players[from / 1000 % players.size()]->link().call(std::move(get), monotonic_now() + 5 * kSecond, [&, some](Result<Body> answer) {
-      const auto* places = answer.ok() ? std::get_if<store::GetAnswer>(&*answer) : nullptr;
-      std::lock_guard lock(mutex);
-      for (size_t i = 0; i < some.size(); ++i)
-        if (places == nullptr || places->gets[i].code != Code::kOk || places->gets[i].places.empty()) missing.push_back(some[i]);
-      open.end();
-    });
+    players[from / 1000 % players.size()]->link().call(
+        std::move(get), monotonic_now() + 5 * kSecond, [&, some](Result<Body> answer) {
+          const auto* places = answer.ok() ? std::get_if<store::GetAnswer>(&*answer) : nullptr;
+          std::lock_guard lock(mutex);
+          for (size_t i = 0; i < some.size(); ++i)
+            if (places == nullptr || places->gets[i].code != Code::kOk || places->gets[i].places.empty())
+              missing.push_back(some[i]);
+          open.end();
+        });
   }
   open.end();
   open.wait();
@@ -314,8 +334,8 @@ json restart(const Settings& settings) {
   // Those that were acknowledged as removed stay away, also once everybody has come back.
   const size_t back = done.removed.size() - unreadable(players, done.removed).size();
   if (done.removed.empty() || done.put.empty()) throw Failed("nothing was put and removed while the master was killed");
-  return {{"objects", expected.size()},       {"removed", done.removed.size()}, {"lost", missing.size()},
-          {"back", back}, {"attached_s", attached}, {"readable_s", readable}};
+  return {{"objects", expected.size()}, {"removed", done.removed.size()}, {"lost", missing.size()}, {"back", back},
+          {"attached_s", attached},     {"readable_s", readable}};
 }
 
 }  // namespace
@@ -342,6 +362,8 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
-  std::fprintf(stderr, "store_master commits|lookups|eviction|restart|memory --program FILE [--objects N] [--players N] [--seconds S]\n");
+  std::fprintf(stderr,
+               "store_master commits|lookups|eviction|restart|memory --program FILE [--objects N] [--players N] "
+               "[--seconds S]\n");
   return 2;
 }

@@ -23,6 +23,13 @@ def free_port():
         return free.getsockname()[1]
 
 
+def processor_seconds(pid):
+    """What a process has used so far."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Kind:
     """Whose store it is: how its master and its Python programs are started."""
 
@@ -75,6 +82,7 @@ class Cluster:
             self._owner = Waiting(self.kind.client("owner", "--master", self.address, "--local", host, "--bytes", self.bytes,
                                                    "--devices", self.devices), self.prefix)
             self.owner = self._owner.__enter__()
+            self._wait_settled()
         except BaseException:
             self.__exit__()
             raise
@@ -96,6 +104,15 @@ class Cluster:
                         return
             time.sleep(0.02)
         raise Failed(f"the {self.kind.name} master did not start")
+
+    def _wait_settled(self):
+        """Until the owner has nothing left to do: it may get the pages of its memory after it has said that it is ready."""
+        end, before, quiet = time.monotonic() + 60, -1.0, 0
+        while quiet < 3 and time.monotonic() < end:
+            used = processor_seconds(self.owner["pid"])
+            quiet = quiet + 1 if used - before < 0.02 else 0
+            before = used
+            time.sleep(0.1)
 
     def measure(self, what, *arguments):
         """One run of a client; its figures."""

@@ -120,22 +120,26 @@ def test_only_the_c_names_are_exported(unpacked):
     lines = run("nm", "-D", "--defined-only", unpacked / "tidewire" / "libtidewire.so").splitlines()
     names = {line.split()[-1].split("@")[0] for line in lines}
     engine_names = {name for name in names if name.startswith("tw_")}
-    from tidewire._native import PROTOTYPES
-
-    assert engine_names == set(PROTOTYPES)
+    assert engine_names == set(declared_in("tidewire.h")) | set(declared_in("store.h"))
     others = names - engine_names
     assert others == MOONCAKE_NAMES, f"unexpected {others - MOONCAKE_NAMES}, missing {MOONCAKE_NAMES - others}"
 
 
-def test_the_prototypes_are_those_of_the_header():
-    header = (ROOT / "include" / "tidewire" / "tidewire.h").read_text()
-    header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
-    from tidewire._native import PROTOTYPES
+def declared_in(header):
+    """Number of arguments of each function of a header, by name."""
+    text = re.sub(r"/\*.*?\*/", "", (ROOT / "include" / "tidewire" / header).read_text(), flags=re.S)
+    found = re.findall(r"TW_API\s[\w\s*]*?\b(tw_\w+)\(([^)]*)\)", text)
+    return {name: 0 if arguments.strip() in ("", "void") else arguments.count(",") + 1 for name, arguments in found}
 
-    declared = {}
-    for name, arguments in re.findall(r"TW_API\s[\w\s*]*?\b(tw_\w+)\(([^)]*)\)", header):
-        declared[name] = 0 if arguments.strip() in ("", "void") else arguments.count(",") + 1
-    assert declared == {name: len(arguments) for name, arguments in PROTOTYPES.items()}
+
+def test_the_prototypes_are_those_of_the_headers():
+    from tidewire._native import PROTOTYPES
+    from tidewire._store_native import PROTOTYPES as STORE_PROTOTYPES
+
+    assert declared_in("tidewire.h") == {name: len(arguments) for name, arguments in PROTOTYPES.items()}
+    # A master is a program; Python does not embed one.
+    of_clients = {name: count for name, count in declared_in("store.h").items() if not name.startswith("tw_master_")}
+    assert of_clients == {name: len(arguments) for name, arguments in STORE_PROTOTYPES.items()}
 
 
 def test_no_device_library_is_needed_or_bundled(unpacked):

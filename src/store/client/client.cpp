@@ -215,7 +215,11 @@ Status Client::lend(uint64_t length, const std::string& location, uint32_t* ordi
   if (first == length) return Status();
   const uint32_t number = *ordinal;
   if (grower_.joinable()) grower_.join();
-  grower_ = start_thread("tw-store-grow", [this, number, length, location] { grow(number, length, location); });
+  ++growing_;
+  grower_ = start_thread("tw-store-grow", [this, number, length, location] {
+    grow(number, length, location);
+    --growing_;
+  });
   return Status();
 }
 
@@ -258,9 +262,7 @@ void Client::announce(uint32_t ordinal, uint64_t ready) {
   }
   auto told = std::make_shared<Told>();
   link_->post([this, info, told] {
-    membership_->mount(info, monotonic_now());
-    // Answers come in order: once this one is there, the master has seen the segment.
-    link_->call(Heartbeat{}, monotonic_now() + kSecond, [told](const Result<Body>&) { told->set(); });
+    membership_->mount(info, monotonic_now(), [told] { told->set(); });
   });
   told->wait();
 }

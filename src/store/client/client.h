@@ -219,6 +219,7 @@ class Client : private Membership::Io, private MasterLink::Events {
   Staging staging_;
   std::mutex segments_mutex_;
   std::map<uint32_t, Segment> segments_;
+  std::atomic<int> growing_{0};  // segments that are not complete yet
   uint32_t next_ordinal_ = 0;
   std::shared_mutex own_copies_;  // held while this process copies into its own segments: quiet() waits for it
 

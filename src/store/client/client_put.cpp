@@ -44,6 +44,16 @@ std::vector<int64_t> Client::put(std::vector<PutItem> items, const PutOptions& o
     bytes += size;
   }
   if (!which.empty()) put_some(items, which, options, upsert, &results);
+  // Own segments that are still growing are room that the master can't promise yet.
+  const Nanos until = deadline();
+  while (growing_.load() > 0 && monotonic_now() < until) {
+    which.clear();
+    for (size_t i = 0; i < items.size(); ++i)
+      if (results[i] == static_cast<int64_t>(Code::kNoSpace)) which.push_back(i);
+    if (which.empty()) break;
+    pause(20 * kMillisecond);
+    for (const size_t& i : which) put_some(items, std::span(&i, 1), options, upsert, &results);
+  }
   return results;
 }
 

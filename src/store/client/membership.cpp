@@ -122,12 +122,12 @@ void Membership::on_request(uint64_t request, const Body& body, Nanos now) {
   }
 }
 
-void Membership::mount(const SegmentInfo& segment, Nanos now) {
+void Membership::mount(const SegmentInfo& segment, Nanos now, std::function<void()> done) {
   now_ = now;
   segments_[segment.ordinal] = segment;
-  // Whoever is attaching just now has not told of it.
-  if (standing_ == Standing::kAttached || standing_ == Standing::kSending || standing_ == Standing::kAttaching)
-    io_.ask(Mount{segment}, [](const Body*) {});
+  // Without a connection it will be told of when attaching; whoever is attaching just now has not told of it.
+  if (standing_ == Standing::kDisconnected || standing_ == Standing::kConnected) return done();
+  io_.ask(Mount{segment}, [done = std::move(done)](const Body*) { done(); });
 }
 
 void Membership::unmount(uint32_t ordinal, std::function<void()> done) {

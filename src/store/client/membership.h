@@ -38,8 +38,8 @@ class Membership {
   // Does what is due and returns when it wants to be called again.
   Nanos tick(Nanos now);
 
-  // A segment that is new or has grown.
-  void mount(const SegmentInfo& segment, Nanos now);
+  // A segment that is new or has grown. `done` is called once the master has answered, which it does when objects can be put there, or will not.
+  void mount(const SegmentInfo& segment, Nanos now, std::function<void()> done = [] {});
   // Its replicas are gone; the memory may go once `done` was called (the master knows, or there is none).
   void unmount(uint32_t ordinal, std::function<void()> done);
 

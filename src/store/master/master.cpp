@@ -94,7 +94,8 @@ void Master::on_message(ConnectionId connection, Message message, Nanos now) {
     on_inventory(client, request, std::move(*chunk), now);
   } else if (auto* mount = std::get_if<Mount>(&message.body)) {
     on_mount(client, mount->segment);
-    answer(connection, request, CodeAnswer{Code::kOk});
+    // Answered once objects can be put there, so that whoever mounts knows it.
+    mounts_waiting_.push_back({connection, request, mount->segment.ordinal, now + options_.put_wait});
   } else if (auto* unmounted = std::get_if<Unmount>(&message.body)) {
     const bool known = client->segments.contains(unmounted->ordinal);
     if (known) unmount(client, unmounted->ordinal, now);
@@ -111,8 +112,21 @@ void Master::on_message(ConnectionId connection, Message message, Nanos now) {
     answer(connection, request, CodeAnswer{Code::kNotSupported});
   }
   for (const SegmentNumber number : std::exchange(pressed_, {})) keep_below_watermark(number, now);
+  answer_mounts(now);
   if (space_freed_) retry_waiting_puts(now);
   flush_drops(now);
+}
+
+void Master::answer_mounts(Nanos now) {
+  std::erase_if(mounts_waiting_, [&](const MountWaiting& waiting) {
+    const ClientPtr client = client_of(waiting.connection);
+    if (!client) return true;
+    const auto segment = client->segments.find(waiting.ordinal);
+    const bool known = segment != client->segments.end();
+    if (known && !allocatable(*segments_[segment->second], now) && now < waiting.until) return false;
+    answer(waiting.connection, waiting.request, CodeAnswer{known ? Code::kOk : Code::kSegmentNotFound});
+    return true;
+  });
 }
 
 void Master::on_attach(ConnectionId connection, uint64_t request, const Attach& attach, Nanos now) {
@@ -341,7 +355,7 @@ void Master::on_grant_answer(const ClientPtr& client, const GrantAnswer& answer,
   client->grant_request = 0;
   if (answer.code == Code::kOk && answer.term == term()) {
     const bool anew = client->granted_until == 0;
-    if (anew) client->allocate_from = lease_end(now, answer.wait);
+    if (anew) client->allocate_from = answer.wait > 0 ? lease_end(now, answer.wait) : now;
     client->granted_until = client->grant_asked + options_.grant;
     client->reads_until = client->granted_until;
     if (anew) replay(client);
@@ -527,10 +541,11 @@ Nanos Master::tick(Nanos now) {
   if (sweeping_) sweep(now);
   for (SegmentNumber number = 0; number < segments_.size(); ++number) keep_below_watermark(number, now);
   flush_drops(now);
+  answer_mounts(now);
   retry_waiting_puts(now);
   flush_drops(now);
   Nanos next = now + options_.heartbeat / 4;
-  if (sweeping_ || !puts_waiting_.empty()) next = std::min(next, now + kStep);
+  if (sweeping_ || !mounts_waiting_.empty() || !puts_waiting_.empty()) next = std::min(next, now + kStep);
   if (!holds_.empty()) next = std::min(next, holds_.top().until);
   if (!attempts_due_.empty()) next = std::min(next, attempts_due_.top().first);
   if (taking_over_) next = std::min(next, now + kStep);

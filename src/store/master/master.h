@@ -211,6 +211,12 @@ class Master {
   };
   using ClientPtr = std::shared_ptr<Client>;
 
+  struct MountWaiting {
+    ConnectionId connection;
+    uint64_t request;
+    uint32_t ordinal;
+    Nanos until;
+  };
   struct PutWaiting {
     ConnectionId connection;
     uint64_t request;
@@ -228,6 +234,7 @@ class Master {
   Code adopt(const ClientPtr& client, const InventoryEntry& entry, Nanos now);
   void note_forgotten(const ClientPtr& client);
   void on_mount(const ClientPtr& client, const SegmentInfo& info);
+  void answer_mounts(Nanos now);
   void on_answer(const ClientPtr& client, uint64_t request, Body body, Nanos now);
   void on_grant_answer(const ClientPtr& client, const GrantAnswer& answer, Nanos now);
   void ask_grant(const ClientPtr& client, Nanos now);
@@ -358,6 +365,7 @@ class Master {
   std::unordered_map<std::string, std::deque<Version>>
       recording_;  // by key: the attempt that is being recorded, and those that wait for it
   std::deque<PutWaiting> puts_waiting_;
+  std::vector<MountWaiting> mounts_waiting_;
   bool space_freed_ = false;
   std::set<SegmentNumber> pressed_;  // segments in which space was given out since the last step
 

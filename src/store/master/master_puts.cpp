@@ -91,19 +91,17 @@ Code Master::start_put(const Client& writer, const PutStart& start, size_t index
 // Space has been freed or time has passed: those who wait for room, in their order.
 void Master::retry_waiting_puts(Nanos now) {
   if (puts_waiting_.empty()) return;
-  const bool freed = std::exchange(space_freed_, false);
+  space_freed_ = false;
   std::deque<PutWaiting> all = std::exchange(puts_waiting_, {});
   for (PutWaiting& waiting : all) {
     const ClientPtr client = client_of(waiting.connection);
     if (!client) continue;
-    if (freed) {
-      std::erase_if(waiting.open, [&](size_t i) {
-        PutPlace& place = waiting.answer.puts[i];
-        Chain chain;
-        place.code = start_put(*client, waiting.start, i, &chain, &place, now);
-        return place.code != Code::kNoSpace;
-      });
-    }
+    std::erase_if(waiting.open, [&](size_t i) {
+      PutPlace& place = waiting.answer.puts[i];
+      Chain chain;
+      place.code = start_put(*client, waiting.start, i, &chain, &place, now);
+      return place.code != Code::kNoSpace;
+    });
     const bool hopeless = !waiting.open.empty() && make_room(waiting.start, waiting.open, now) == 0;
     if (waiting.open.empty() || now >= waiting.until || hopeless) {
       answer_put_start(waiting, now);

@@ -130,7 +130,12 @@ uint64_t Master::make_room(const PutStart& start, const std::vector<size_t>& ope
   uint64_t coming = 0;
   for (SegmentNumber number = 0; number < segments_.size(); ++number) {
     Segment& segment = *segments_[number];
-    if (!allocatable(segment, now) || segment.space.size() < largest) continue;
+    if (segment.space.size() < largest) continue;
+    if (!allocatable(segment, now)) {
+      // About to be: its owner is attaching just now.
+      if (segment.mounted && in_contact(*segment.owner) && now >= segment.owner->shunned_until) coming += segment.space.free_bytes();
+      continue;
+    }
     if (segment.evicting < wanted) evict(number, wanted - segment.evicting, now);
     coming += segment.evicting;
   }

@@ -35,7 +35,7 @@ class Master:
     def __init__(self, *flags):
         self.errors = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
-            [program(), "master", "--rpc_address", HOST, "--rpc_port", "0", "--metrics_port", "0", *flags],
+            [program(), "master", "--rpc_address", HOST, "--rpc_port", "auto", "--metrics_port", "auto", *flags],
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,

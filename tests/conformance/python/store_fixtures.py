@@ -17,9 +17,27 @@ def master():
     made.stop()
 
 
+@pytest.fixture(scope="module")
+def hasty_master():
+    """A master whose readers' leases end soon: what is removed under one can be written over soon after."""
+    made = Master("--default_kv_lease_ttl", "100")
+    yield made
+    made.stop()
+
+
 @pytest.fixture
 def store_factory(master):
     """Makes stores that are set up; empties and closes them."""
+    yield from stores_of(master)
+
+
+@pytest.fixture
+def hasty_store_factory(hasty_master):
+    """The same, of the hasty master."""
+    yield from stores_of(hasty_master)
+
+
+def stores_of(master):
     from mooncake.store import MooncakeDistributedStore
 
     made = []

@@ -124,7 +124,8 @@ def test_a_forked_child_sets_up_a_store_of_its_own(store, master):
     assert store.get("k") == b"value"
 
 
-def test_the_interpreter_lock_is_free_while_the_store_works(store):
+def test_the_interpreter_lock_is_free_while_the_store_works(hasty_store_factory):
+    store = hasty_store_factory()
     pages = Pages(store, 1, 32 << 20, seed=1)
     stop, done, wrong = threading.Event(), [], []
 

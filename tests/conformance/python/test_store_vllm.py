@@ -36,8 +36,8 @@ def test_vllm_puts_and_gets_blocks_of_many_layers(store):
     assert (read.memory == written.memory).all()
 
 
-def test_a_full_store_is_back_pressure(store_factory):
-    store = store_factory(segment=16 << 20)
+def test_a_full_store_is_back_pressure(hasty_store_factory):
+    store = hasty_store_factory(segment=16 << 20)
     pages = Pages(store, 8, 4 << 20, seed=2)
     config = ReplicateConfig()
     config.with_hard_pin = True  # nothing may be evicted for the others
