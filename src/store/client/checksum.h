@@ -4,13 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace tidewire::store {
 
 struct Part;
 
-// Of the parts' bytes, one after the other.
-uint64_t checksum(const std::vector<Part>& parts);
+// Of the parts' bytes, one after the other. `between` is called every 64 MiB.
+uint64_t checksum(const std::vector<Part>& parts, const std::function<void()>& between = [] {});
 
 }  // namespace tidewire::store

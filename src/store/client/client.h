@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -198,9 +199,10 @@ class Client : private Membership::Io, private MasterLink::Events {
   void get_some(const std::vector<GetItem>& items, std::span<const size_t> which, std::vector<int64_t>* results);
   void read_all(const std::vector<GetItem>& items, std::vector<Read>& reads, std::vector<int64_t>* results,
                 std::vector<size_t>* again);
+  bool wait_and_renew(engine::Batch& batch, const std::vector<GetItem>& items, std::vector<Read>& reads, const std::vector<size_t>& which);
   Code verify(const GetItem& item, const Read& read) const;
   void renew_sessions_soon();  // under sessions_mutex_
-  bool copy_local(const std::vector<Part>& parts, uint64_t address, bool to_parts, Nanos until);
+  bool copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until, const std::function<void()>& between);
 
   const ClientOptions options_;
   std::shared_ptr<engine::Engine> engine_;

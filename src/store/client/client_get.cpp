@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "memory/copy.h"
 #include "store/client/call.h"
 #include "store/client/checksum.h"
 #include "store/client/client.h"
@@ -138,7 +139,9 @@ void Client::read_all(const std::vector<GetItem>& items, std::vector<Read>& read
       const auto mine = std::find_if(read.place.places.begin(), read.place.places.end(),
                                      [this](const Place& place) { return own(place); });
       if (mine != read.place.places.end() && read.next_place == 0) {
-        if (copy_local(parts, mine->address, true, read.lease_until) && monotonic_now() < read.lease_until) {
+        for (const Part& part : parts)
+          copy_bytes(reinterpret_cast<void*>(part.address), reinterpret_cast<const void*>(mine->address + part.offset), part.length);
+        if (monotonic_now() < read.lease_until) {
           (*results)[read.item] = bytes_of(parts);
         } else {
           (*results)[read.item] = static_cast<int64_t>(Code::kLeaseExpired);
@@ -170,8 +173,8 @@ void Client::read_all(const std::vector<GetItem>& items, std::vector<Read>& read
     }
     submit();
     for (Group& group : groups) {
-      if (group.batch) group.batch->wait(kNever, engine_->settings().busy_poll);  // its deadline ends it
-      const bool trusted = group.batch && came_by_memory(*group.batch);
+      const bool renewed = group.batch && wait_and_renew(*group.batch, items, reads, group.reads);
+      const bool trusted = group.batch && !renewed && came_by_memory(*group.batch);
       const Nanos ended = monotonic_now();
       for (size_t g = 0; g < group.reads.size(); ++g) {
         Read& read = reads[group.reads[g]];
@@ -201,6 +204,30 @@ void Client::read_all(const std::vector<GetItem>& items, std::vector<Read>& read
       }
     }
     open = std::move(retry);
+  }
+}
+
+// Waits for a batch; when half of the leases has gone the master is asked again, and as long as it names the same versions the reads go on. True when
+// that was needed.
+bool Client::wait_and_renew(engine::Batch& batch, const std::vector<GetItem>& items, std::vector<Read>& reads, const std::vector<size_t>& which) {
+  bool renewed = false, renewable = true;
+  while (true) {
+    Nanos lease_until = kNever;
+    for (const size_t r : which) lease_until = std::min(lease_until, reads[r].lease_until);
+    const Nanos now = monotonic_now();
+    if (batch.wait(renewable && lease_until > now ? now + (lease_until - now) / 2 : kNever, engine_->settings().busy_poll)) return renewed;
+    if (lease_until - monotonic_now() > kSecond) continue;  // half of what is left, until little is
+    Get request;
+    for (const size_t r : which) request.keys.push_back(items[reads[r].item].key);
+    const Nanos asked = monotonic_now();
+    GetAnswer answer;
+    renewable = call(request, lease_until, &answer) == Code::kOk && answer.gets.size() == which.size();
+    for (size_t i = 0; renewable && i < which.size(); ++i)
+      renewable = answer.gets[i].code == Code::kOk && answer.gets[i].version == reads[which[i]].place.version;
+    if (!renewable) continue;
+    for (const size_t r : which) reads[r].lease_until = asked + answer.lease - kReadMargin;
+    batch.extend(asked + answer.lease - kReadMargin);
+    renewed = true;
   }
 }
 

@@ -16,6 +16,7 @@ namespace {
 // up little.
 constexpr size_t kKeysAtOnce = 1000;
 constexpr uint64_t kBytesAtOnce = 1ull << 30;
+constexpr uint64_t kCopyStep = 64 << 20;
 constexpr Nanos kStopBefore = 500 * kMillisecond;  // the engine's revocation of a late transfer takes up to 0.4 s
 
 uint64_t size_of(const std::vector<Part>& parts) {
@@ -121,6 +122,7 @@ Code Client::write_all(const std::vector<PutItem>& items, std::vector<Write>& wr
   std::vector<engine::TransferSpec> transfers;
   std::vector<std::pair<size_t, size_t>> target;  // of each transfer: (write, place)
   Nanos stop = asked + lease - kStopBefore;
+  bool renewable = true;
   for (size_t w = 0; w < writes.size(); ++w) {
     const std::vector<Part>& parts = items[writes[w].item].parts;
     const bool remote = std::any_of(writes[w].places.begin(), writes[w].places.end(),
@@ -151,34 +153,28 @@ Code Client::write_all(const std::vector<PutItem>& items, std::vector<Write>& wr
     Result<engine::BatchPtr> submitted = engine_->submit(transfers, submit);
     if (submitted.ok()) batch = std::move(submitted).value();
   }
-  for (Write& write : writes) {
-    write.checksum = checksum(items[write.item].parts);
-    for (size_t p = 0; p < write.places.size(); ++p)
-      if (own(write.places[p]) && copy_local(items[write.item].parts, write.places[p].address, false, stop))
-        write.written |= 1u << p;
-  }
-  if (!batch) return transfers.empty() ? Code::kOk : Code::kTransferFailed;
-  while (!batch->wait(std::min(asked + lease / 2, stop), engine_->settings().busy_poll)) {
-    if (monotonic_now() >= stop) {
-      batch->wait(kNever, false);  // its deadline ends it
-      break;
-    }
+  // Asks for a longer lease once half of it has gone. Without one, everything stops in time.
+  const auto keep = [&] {
+    if (!renewable || monotonic_now() < asked + lease / 2) return;
     PutRenew renew;
     for (const Write& write : writes) renew.puts.push_back({items[write.item].key, write.token});
     const Nanos again = monotonic_now();
     PutRenewAnswer renewed;
-    const bool all =
-        call(std::move(renew), stop, &renewed, false) == Code::kOk &&
-        std::all_of(renewed.codes.begin(), renewed.codes.end(), [](Code code) { return code == Code::kOk; });
-    if (all) {
-      asked = again;
-      lease = renewed.lease;
-      stop = asked + lease - kStopBefore;
-      batch->extend(stop);
-    } else {
-      batch->wait(stop, false);
-    }
+    renewable = call(std::move(renew), stop, &renewed, false) == Code::kOk &&
+                std::all_of(renewed.codes.begin(), renewed.codes.end(), [](Code code) { return code == Code::kOk; });
+    if (!renewable) return;
+    asked = again;
+    lease = renewed.lease;
+    stop = asked + lease - kStopBefore;
+    if (batch) batch->extend(stop);
+  };
+  for (Write& write : writes) {
+    write.checksum = checksum(items[write.item].parts, keep);
+    for (size_t p = 0; p < write.places.size(); ++p)
+      if (own(write.places[p]) && copy_in(items[write.item].parts, write.places[p].address, &stop, keep)) write.written |= 1u << p;
   }
+  if (!batch) return transfers.empty() ? Code::kOk : Code::kTransferFailed;
+  while (!batch->wait(renewable ? std::min(asked + lease / 2, stop) : kNever, engine_->settings().busy_poll)) keep();
   std::vector<uint32_t> failed(writes.size(), 0), reached(writes.size(), 0);
   for (size_t i = 0; i < target.size(); ++i) {
     const Result<tw_transfer_status> status = batch->transfer_status(i);
@@ -190,17 +186,19 @@ Code Client::write_all(const std::vector<PutItem>& items, std::vector<Write>& wr
   return Code::kOk;
 }
 
-// Between parts and an own segment. False when the time is over: then nothing may be copied any more.
-bool Client::copy_local(const std::vector<Part>& parts, uint64_t address, bool to_parts, Nanos until) {
-  uint64_t at = address;
-  for (const Part& part : parts) {
-    std::shared_lock copying(own_copies_);
-    if (monotonic_now() >= until) return false;
-    const uint64_t there = to_parts ? address + part.offset : at;
-    copy_bytes(reinterpret_cast<void*>(to_parts ? part.address : there),
-               reinterpret_cast<const void*>(to_parts ? there : part.address), part.length);
-    at += part.length;
-  }
+// Into an own segment. False when the time is over: then nothing may be copied any more.
+bool Client::copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until, const std::function<void()>& between) {
+  for (const Part& part : parts)
+    for (uint64_t at = 0; at < part.length; at += kCopyStep) {
+      const uint64_t length = std::min(kCopyStep, part.length - at);
+      {
+        std::shared_lock copying(own_copies_);
+        if (monotonic_now() >= *until) return false;
+        copy_bytes(reinterpret_cast<void*>(address), reinterpret_cast<const void*>(part.address + at), length);
+      }
+      address += length;
+      between();
+    }
   return true;
 }
 

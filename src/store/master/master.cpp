@@ -243,8 +243,10 @@ void Master::on_inventory(const ClientPtr& client, uint64_t request, InventoryCh
   for (const Held& held : chunk.held) {
     const auto segment = client->segments.find(held.segment);
     if (segment == client->segments.end()) continue;
-    if (segments_[segment->second]->space.reserve(held.offset, held.size))
-      holds_.push({lease_end(now, held.remaining), {held.offset, segment->second}, held.size});
+    Segment& there = *segments_[segment->second];
+    if (!there.space.reserve(held.offset, held.size)) continue;
+    there.held += held.size;
+    holds_.push({lease_end(now, held.remaining), {held.offset, segment->second}, held.size});
   }
   for (const InventoryEntry& entry : chunk.entries) {
     if (adopt(client, entry, now) == Code::kOk) continue;

@@ -111,6 +111,7 @@ class Master {
     SegmentAllocator space{0};
     bool mounted = true;
     uint64_t objects = 0;
+    uint64_t held = 0;      // bytes that readers may still have a lease on
     uint64_t evicting = 0;  // bytes that owners have been told to drop to make room
   };
 

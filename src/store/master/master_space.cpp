@@ -62,7 +62,10 @@ std::vector<Replica> Master::allocate(const Client& writer, uint64_t size, const
 void Master::give_back(const Replica& replica, uint64_t size, Nanos hold_until, Nanos now) {
   Segment& segment = *segments_[replica.segment];
   if (!segment.mounted) return;
-  if (hold_until > now) return holds_.push({hold_until, replica, size});
+  if (hold_until > now) {
+    segment.held += size;
+    return holds_.push({hold_until, replica, size});
+  }
   segment.space.free(replica.offset, size);
   segment.evicting -= std::min(segment.evicting, SegmentAllocator::rounded(size));
   space_freed_ = true;
@@ -72,6 +75,7 @@ void Master::release_held(Nanos now) {
   while (!holds_.empty() && holds_.top().until <= now) {
     const Hold hold = holds_.top();
     holds_.pop();
+    segments_[hold.replica.segment]->held -= hold.size;
     give_back(hold.replica, hold.size, 0, now);
   }
 }
@@ -138,6 +142,7 @@ uint64_t Master::make_room(const PutStart& start, const std::vector<size_t>& ope
     }
     if (segment.evicting < wanted) evict(number, wanted - segment.evicting, now);
     coming += segment.evicting;
+    if (!holds_.empty() && holds_.top().until <= now + options_.put_wait) coming += segment.held;
   }
   return coming;
 }
