@@ -13,6 +13,7 @@ void add_bench(CLI::App& app) {
   bench::add_small(bench);
   bench::add_idle(bench);
   bench::add_peers(bench);
+  bench::add_init(bench);
   bench::add_target(bench);
 }
 

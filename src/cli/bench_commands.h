@@ -14,5 +14,6 @@ void add_bulk(CLI::App* bench);    // bench_bulk.cpp: large transfers, several o
 void add_small(CLI::App* bench);   // bench_small.cpp: latency and scattered lists
 void add_idle(CLI::App* bench);    // bench_idle.cpp: processor use while nothing moves
 void add_peers(CLI::App* bench);   // bench_peers.cpp: thousands of peer records
+void add_init(CLI::App* bench);    // bench_init.cpp: how fast a store's pool is ready
 
 }  // namespace tidewire::cli::bench

@@ -13,7 +13,7 @@
 namespace tidewire::store {
 namespace {
 constexpr size_t kKeysAtOnce = 1000;
-constexpr uint64_t kBatchBytes = 4 << 20;  // of one batch of the engine: the next ones move while its bytes are checked
+constexpr uint64_t kBatchBytes = 1 << 20;  // of one batch of the engine: the next ones move while its bytes are checked
 constexpr int kRounds = 4;                 // questions to the master about one key
 constexpr Nanos kReadMargin = 20 * kMillisecond;
 
@@ -140,7 +140,8 @@ void Client::read_all(const std::vector<GetItem>& items, std::vector<Read>& read
                                      [this](const Place& place) { return own(place); });
       if (mine != read.place.places.end() && read.next_place == 0) {
         for (const Part& part : parts)
-          copy_bytes(reinterpret_cast<void*>(part.address), reinterpret_cast<const void*>(mine->address + part.offset), part.length);
+          copy_bytes(reinterpret_cast<void*>(part.address), reinterpret_cast<const void*>(mine->address + part.offset),
+                     part.length);
         if (monotonic_now() < read.lease_until) {
           (*results)[read.item] = bytes_of(parts);
         } else {
@@ -207,15 +208,18 @@ void Client::read_all(const std::vector<GetItem>& items, std::vector<Read>& read
   }
 }
 
-// Waits for a batch; when half of the leases has gone the master is asked again, and as long as it names the same versions the reads go on. True when
-// that was needed.
-bool Client::wait_and_renew(engine::Batch& batch, const std::vector<GetItem>& items, std::vector<Read>& reads, const std::vector<size_t>& which) {
+// Waits for a batch; when half of the leases has gone the master is asked again, and as long as it names the same
+// versions the reads go on. True when that was needed.
+bool Client::wait_and_renew(engine::Batch& batch, const std::vector<GetItem>& items, std::vector<Read>& reads,
+                            const std::vector<size_t>& which) {
   bool renewed = false, renewable = true;
   while (true) {
     Nanos lease_until = kNever;
     for (const size_t r : which) lease_until = std::min(lease_until, reads[r].lease_until);
     const Nanos now = monotonic_now();
-    if (batch.wait(renewable && lease_until > now ? now + (lease_until - now) / 2 : kNever, engine_->settings().busy_poll)) return renewed;
+    if (batch.wait(renewable && lease_until > now ? now + (lease_until - now) / 2 : kNever,
+                   engine_->settings().busy_poll))
+      return renewed;
     if (lease_until - monotonic_now() > kSecond) continue;  // half of what is left, until little is
     Get request;
     for (const size_t r : which) request.keys.push_back(items[reads[r].item].key);

@@ -109,6 +109,14 @@ void Eviction::touch(std::span<const Id> chain, Nanos now) {
 
 void Eviction::touch_at(std::span<const Id> chain, Ticks now) {
   ++last_batch_;
+  for (const Id id : chain)
+    if (id / kChunk < chunks_.size()) __builtin_prefetch(&at(id), 1);
+  for (const Id id : chain) {
+    if (!exists(id)) continue;
+    const Entry& entry = at(id);
+    if (entry.prev != kNone) __builtin_prefetch(&at(entry.prev), 1);
+    if (entry.next != kNone) __builtin_prefetch(&at(entry.next), 1);
+  }
   // From the front: a continuation has no more turns than its prefix.
   uint8_t above = UINT8_MAX;
   for (const Id id : chain) {

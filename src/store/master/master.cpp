@@ -541,7 +541,11 @@ Nanos Master::tick(Nanos now) {
   release_held(now);
   release_pins(now);
   if (sweeping_) sweep(now);
-  for (SegmentNumber number = 0; number < segments_.size(); ++number) keep_below_watermark(number, now);
+  bool draining = false;
+  for (SegmentNumber number = 0; number < segments_.size(); ++number) {
+    keep_below_watermark(number, now);
+    draining = draining || segments_[number]->draining;
+  }
   flush_drops(now);
   answer_mounts(now);
   retry_waiting_puts(now);
@@ -551,6 +555,7 @@ Nanos Master::tick(Nanos now) {
   if (!holds_.empty()) next = std::min(next, holds_.top().until);
   if (!attempts_due_.empty()) next = std::min(next, attempts_due_.top().first);
   if (taking_over_) next = std::min(next, now + kStep);
+  if (draining) next = now;
   return std::max(next, now + kMillisecond);
 }
 

@@ -111,6 +111,7 @@ class Master {
     SegmentAllocator space{0};
     bool mounted = true;
     uint64_t objects = 0;
+    bool draining = false;  // above the watermark, or on the way from there to where eviction ends
     uint64_t held = 0;      // bytes that readers may still have a lease on
     uint64_t evicting = 0;  // bytes that owners have been told to drop to make room
   };
@@ -312,8 +313,8 @@ class Master {
   // Tells the eviction of the object's pins; a soft one ends after `ttl`.
   void pin(ObjectTable::Id id, Nanos ttl, Nanos now);
   void release_pins(Nanos now);
-  // Starts to evict about so many bytes of the segment; returns how many it will give.
-  uint64_t evict(SegmentNumber segment, uint64_t bytes, Nanos now);
+  // Starts to evict up to so many bytes of the segment, in objects of at most `largest`; returns how many it will give.
+  uint64_t evict(SegmentNumber segment, uint64_t bytes, uint64_t largest, Nanos now);
   uint64_t make_room(const PutStart& start, const std::vector<size_t>& open, Nanos now);
   void keep_below_watermark(SegmentNumber segment, Nanos now);
 

@@ -38,8 +38,9 @@ void Master::on_get(ConnectionId connection, uint64_t request, Client& client, c
   std::vector<ObjectTable::Id> chain;
   chain.reserve(get.keys.size());
   counters_.gets += get.keys.size();
-  for (const std::string& key : get.keys) {
-    const ObjectTable::Id id = table_.find(key);
+  std::vector<ObjectTable::Id> ids(get.keys.size());
+  table_.find(get.keys, ids.data());
+  for (const ObjectTable::Id id : ids) {
     if (id == ObjectTable::kNone) {
       reply.gets.push_back({Code::kNotFound});
       continue;
@@ -60,8 +61,9 @@ void Master::on_exists(ConnectionId connection, uint64_t request, Client& client
   CodesAnswer reply;
   reply.codes.reserve(exists.keys.size());
   std::vector<ObjectTable::Id> chain;
-  for (const std::string& key : exists.keys) {
-    const ObjectTable::Id id = table_.find(key);
+  std::vector<ObjectTable::Id> ids(exists.keys.size());
+  table_.find(exists.keys, ids.data());
+  for (const ObjectTable::Id id : ids) {
     const bool there = id != ObjectTable::kNone && place_of(table_[id], now).code == Code::kOk;
     reply.codes.push_back(there ? Code::kOk : Code::kNotFound);
     if (!there) continue;

@@ -8,6 +8,9 @@
 #include "store/master/master.h"
 
 namespace tidewire::store {
+namespace {
+constexpr uint64_t kEvictAtOnce = 500;  // objects: well under a millisecond
+}
 
 bool Master::allocatable(const Segment& segment, Nanos now) const {
   const Client& owner = *segment.owner;
@@ -102,11 +105,15 @@ void Master::release_pins(Nanos now) {
 
 // Victims are objects without a reader's lease, not hard-pinned, whose owners can all be told; soft-pinned ones only
 // when nothing else is left.
-uint64_t Master::evict(SegmentNumber number, uint64_t bytes, Nanos now) {
+uint64_t Master::evict(SegmentNumber number, uint64_t bytes, uint64_t largest, Nanos now) {
   if (taking_over_) return 0;  // an older version may turn up
+  // A part at a time, so that nobody waits for long: the rest in the next steps.
+  const Segment& segment = *segments_[number];
+  const uint64_t mean = segment.space.used_bytes() / std::max<uint64_t>(segment.objects, 1);
+  bytes = std::min(bytes, kEvictAtOnce * std::max(mean, SegmentAllocator::kAlignment));
   return eviction_.evict(bytes, number, now, [&](ObjectTable::Id id) -> uint64_t {
     const Object& object = table_[id];
-    if (object.lease_until > now) return 0;
+    if (object.lease_until > now || object.size > largest) return 0;
     if ((object.flags & kFlagSoftPin) != 0 && !options_.evict_soft_pinned) return 0;
     const auto replicas = object.replicas();
     const bool reachable = std::all_of(replicas.begin(), replicas.end(), [this](const Replica& replica) {
@@ -137,25 +144,30 @@ uint64_t Master::make_room(const PutStart& start, const std::vector<size_t>& ope
     if (segment.space.size() < largest) continue;
     if (!allocatable(segment, now)) {
       // About to be: its owner is attaching just now.
-      if (segment.mounted && in_contact(*segment.owner) && now >= segment.owner->shunned_until) coming += segment.space.free_bytes();
+      if (segment.mounted && in_contact(*segment.owner) && now >= segment.owner->shunned_until)
+        coming += segment.space.free_bytes();
       continue;
     }
-    if (segment.evicting < wanted) evict(number, wanted - segment.evicting, now);
+    if (segment.evicting < wanted) evict(number, wanted - segment.evicting, UINT64_MAX, now);
     coming += segment.evicting;
     if (!holds_.empty() && holds_.top().until <= now + options_.put_wait) coming += segment.held;
   }
   return coming;
 }
 
+// Eviction ahead of need. An object that is larger than what is missing waits until somebody needs its room.
 void Master::keep_below_watermark(SegmentNumber number, Nanos now) {
   Segment& segment = *segments_[number];
   if (!segment.mounted || segment.space.size() == 0) return;
   const auto size = static_cast<double>(segment.space.size());
-  const double used =
-      static_cast<double>(segment.space.used_bytes() - std::min(segment.evicting, segment.space.used_bytes()));
-  if (used <= options_.high_watermark * size) return;
-  const double goal = (options_.high_watermark - options_.eviction_ratio) * size;
-  evict(number, static_cast<uint64_t>(used - std::max(goal, 0.0)), now);
+  const uint64_t coming = std::min(segment.evicting + segment.held, segment.space.used_bytes());
+  const double used = static_cast<double>(segment.space.used_bytes() - coming);
+  const double goal = std::max(options_.high_watermark - options_.eviction_ratio, 0.0) * size;
+  if (used > options_.high_watermark * size) segment.draining = true;
+  if (used <= goal) segment.draining = false;
+  if (!segment.draining) return;
+  const auto excess = static_cast<uint64_t>(used - goal);
+  if (evict(number, excess, 2 * excess, now) == 0) segment.draining = false;
 }
 
 }  // namespace tidewire::store

@@ -39,7 +39,43 @@ uint64_t ObjectTable::hash(std::string_view key) {
 }
 
 ObjectTable::Id ObjectTable::find(std::string_view key) const {
-  const uint64_t hashed = hash(key);
+  return find(key, hash(key));
+}
+
+void ObjectTable::find(std::span<const std::string> keys, Id* found) const {
+  constexpr size_t kTogether = 32;
+  uint64_t hashes[kTogether];
+  Id likely[kTogether];
+  for (size_t from = 0; from < keys.size(); from += kTogether) {
+    const size_t count = std::min(kTogether, keys.size() - from);
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = hash(keys[from + i]);
+      const Shard& shard = shards_[hashes[i] >> 56];
+      __builtin_prefetch(&shard.entries[static_cast<uint32_t>(hashes[i]) & (shard.entries.size() - 1)]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const Shard& shard = shards_[hashes[i] >> 56];
+      const size_t mask = shard.entries.size() - 1;
+      const auto tag = static_cast<uint32_t>(hashes[i]);
+      size_t at = tag & mask;
+      while (shard.entries[at].id != kNone && shard.entries[at].tag != tag) at = (at + 1) & mask;
+      likely[i] = shard.entries[at].id;
+      if (likely[i] == kNone) continue;
+      const Object& object = (*this)[likely[i]];
+      __builtin_prefetch(&object.key_length_);
+      __builtin_prefetch(&object, 1);
+    }
+    for (size_t i = 0; i < count; ++i)
+      if (likely[i] != kNone) {
+        const char* key = (*this)[likely[i]].key_.get();
+        __builtin_prefetch(key);
+        __builtin_prefetch(key + (*this)[likely[i]].key_length_ - 1);
+      }
+    for (size_t i = 0; i < count; ++i) found[from + i] = likely[i] == kNone ? kNone : find(keys[from + i], hashes[i]);
+  }
+}
+
+ObjectTable::Id ObjectTable::find(std::string_view key, uint64_t hashed) const {
   const Shard& shard = shards_[hashed >> 56];
   const size_t mask = shard.entries.size() - 1;
   const auto tag = static_cast<uint32_t>(hashed);

@@ -51,6 +51,8 @@ class ObjectTable {
   ObjectTable();
   // kNone when there is none.
   Id find(std::string_view key) const;
+  // The same for many keys: what they need of memory is fetched ahead, which is most of what a find costs.
+  void find(std::span<const std::string> keys, Id* found) const;
   // `key` must not be there.
   Id insert(std::string_view key);
   void erase(Id id);
@@ -75,6 +77,7 @@ class ObjectTable {
   static constexpr size_t kChunk = 4096;
   static constexpr size_t kShards = 256;
 
+  Id find(std::string_view key, uint64_t hashed) const;
   static void place(std::vector<Entry>& entries, Entry entry);
   void grow(Shard& shard);
   Id new_slot();

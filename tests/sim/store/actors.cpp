@@ -70,7 +70,8 @@ class Put : public std::enable_shared_from_this<Put> {
         item.owners.push_back(owner);
         sessions_[owner->membership.id()] = owner->session(client_->membership.id());
         const uint64_t cells = (item.wish.size + kCell - 1) / kCell;
-        const auto size = static_cast<uint64_t>(world_.random.between(static_cast<int64_t>(cells / 6 + 1), static_cast<int64_t>(cells)));
+        const auto size = static_cast<uint64_t>(
+            world_.random.between(static_cast<int64_t>(cells / 6 + 1), static_cast<int64_t>(cells)));
         for (uint64_t first = 0; first < cells; first += size) {
           pieces_.push_back({i, p, first, std::min(size, cells - first)});
           ++item.open[p];
@@ -81,7 +82,10 @@ class Put : public std::enable_shared_from_this<Put> {
     next();
   }
 
-  bool stopped() const { return over_ || (client_->clock() >= lease_until_ - kStopEarly && !client_->cluster.mutations.writers_ignore_leases); }
+  bool stopped() const {
+    return over_ ||
+           (client_->clock() >= lease_until_ - kStopEarly && !client_->cluster.mutations.writers_ignore_leases);
+  }
 
   void renew_later() {
     const Nanos half = std::max<Nanos>(client_->world_time(lease_until_ - lease_ / 2) - world_.now(), kMillisecond);
@@ -93,7 +97,8 @@ class Put : public std::enable_shared_from_this<Put> {
       self->client_->ask(std::move(renew), [self, asked](const Body* body) {
         const auto* answer = body ? std::get_if<PutRenewAnswer>(body) : nullptr;
         if (answer == nullptr || self->over_) return;
-        const bool all = std::all_of(answer->codes.begin(), answer->codes.end(), [](Code code) { return code == Code::kOk; });
+        const bool all =
+            std::all_of(answer->codes.begin(), answer->codes.end(), [](Code code) { return code == Code::kOk; });
         if (!all) return;
         self->lease_until_ = asked + answer->lease;
         self->renew_later();
@@ -115,7 +120,8 @@ class Put : public std::enable_shared_from_this<Put> {
     if (item.failed[piece.place]) return next();
     send(piece, 0);
     // What may happen between this decision and the moment when the bytes leave is part of the piece's way.
-    client_->after(style_.pace + world_.random.skewed(10 * kMicrosecond, 20 * kMillisecond), [self = shared_from_this()] { self->next(); });
+    client_->after(style_.pace + world_.random.skewed(10 * kMicrosecond, 20 * kMillisecond),
+                   [self = shared_from_this()] { self->next(); });
   }
 
   void send(const Piece& piece, int tries) {
@@ -128,14 +134,16 @@ class Put : public std::enable_shared_from_this<Put> {
     const Nanos path = std::max<Nanos>(client_->cluster.network.heals_at(client_->host, owner->host) - world_.now(), 0);
     const Nanos way = path + slow + client_->cluster.network.delay();
     world_.after(way, [self = shared_from_this(), piece, tries, owner, session, pattern, address] {
-      const bool placed = owner->alive && (owner->session(self->client_->membership.id()) == session || self->client_->cluster.mutations.writers_ignore_leases);
+      const bool placed = owner->alive && (owner->session(self->client_->membership.id()) == session ||
+                                           self->client_->cluster.mutations.writers_ignore_leases);
       if (placed) {
         if (Cell* cells = owner->cells(address, piece.count)) {
           self->oracle_.landing(pattern, owner, address, piece.count);
           for (uint64_t i = 0; i < piece.count; ++i) cells[i] = {pattern, static_cast<uint32_t>(piece.first + i)};
         }
       }
-      const Nanos back = self->client_->cluster.network.delay() + (owner->alive ? 0 : self->world_.random.between(0, 2 * kSecond));
+      const Nanos back =
+          self->client_->cluster.network.delay() + (owner->alive ? 0 : self->world_.random.between(0, 2 * kSecond));
       self->client_->after(back, [self, piece, tries, owner, placed] { self->confirmed(piece, tries, owner, placed); });
     });
   }
@@ -188,7 +196,8 @@ class Put : public std::enable_shared_from_this<Put> {
     Nanos latest = 0;
     for (const auto& [id, session] : sessions_) {
       const ClientPtr owner = client_->cluster.find(id);
-      const Nanos heal = std::max<Nanos>(client_->cluster.network.heals_at(client_->host, owner->host) - world_.now(), 0);
+      const Nanos heal =
+          std::max<Nanos>(client_->cluster.network.heals_at(client_->host, owner->host) - world_.now(), 0);
       const Nanos way = heal + client_->cluster.network.delay();
       world_.after(way, [owner, writer = client_->membership.id()] { owner->cut(writer); });
       latest = std::max(latest, way + client_->cluster.network.delay());
@@ -197,7 +206,8 @@ class Put : public std::enable_shared_from_this<Put> {
   }
 
   void end() {
-    if (client_->clock() >= lease_until_ - kStopEarly && !client_->cluster.mutations.writers_ignore_leases) return revoke(true);
+    if (client_->clock() >= lease_until_ - kStopEarly && !client_->cluster.mutations.writers_ignore_leases)
+      return revoke(true);
     PutEnd end;
     std::vector<PatternId> patterns;
     bool any = false;
@@ -218,7 +228,8 @@ class Put : public std::enable_shared_from_this<Put> {
       const auto* answer = body ? std::get_if<CodesAnswer>(body) : nullptr;
       if (answer == nullptr) return;
       for (size_t i = 0; i < answer->codes.size() && i < self->items_.size(); ++i)
-        if (answer->codes[i] == Code::kOk) self->oracle_.put_acked(self->items_[i].pattern, self->client_->cluster.is_current(*connection->master));
+        if (answer->codes[i] == Code::kOk)
+          self->oracle_.put_acked(self->items_[i].pattern, self->client_->cluster.is_current(*connection->master));
     });
     oracle_.put_ends(connection->id, client_->last_request(), patterns);
   }
@@ -262,17 +273,19 @@ class Get : public std::enable_shared_from_this<Get> {
   void start() {
     if (style_.attempts-- == 0 || !client_->connection) return;
     const Nanos asked = client_->clock();
-    const Version floor = oracle_.floor(key_);
-    client_->ask(store::Get{{key_}}, [self = shared_from_this(), asked, floor, connection = client_->connection](const Body* body) {
+    const Nanos begun = oracle_.now();
+    client_->ask(store::Get{{key_}}, [self = shared_from_this(), asked, begun,
+                                      connection = client_->connection](const Body* body) {
       const auto* answer = body ? std::get_if<GetAnswer>(body) : nullptr;
       if (answer == nullptr || answer->gets[0].code != Code::kOk) return;
       self->place_ = answer->gets[0];
       self->lease_until_ = asked + answer->lease;
-      self->floor_ = floor;
+      self->begun_ = begun;
       self->from_current_ = self->client_->cluster.is_current(*connection->master);
       self->cells_.clear();
       const auto& places = self->place_.places;
-      const Place& place = places[static_cast<size_t>(self->world_.random.between(0, static_cast<int64_t>(places.size()) - 1))];
+      const Place& place =
+          places[static_cast<size_t>(self->world_.random.between(0, static_cast<int64_t>(places.size()) - 1))];
       self->address_ = place.address;
       self->owner_ = self->client_->cluster.find(place.segment.owner);
       self->next();
@@ -284,10 +297,14 @@ class Get : public std::enable_shared_from_this<Get> {
     const uint64_t all = (place_.size + kCell - 1) / kCell;
     if (cells_.size() == all) return finish();
     // The clock is read when bytes have come, not before they are asked for: a lease may run out under way.
-    const uint64_t count = std::min(all - cells_.size(), static_cast<uint64_t>(world_.random.between(static_cast<int64_t>(all / 4 + 1), static_cast<int64_t>(all))));
-    const Nanos path = std::max<Nanos>(client_->cluster.network.heals_at(client_->host, owner_->host) - world_.now(), 0);
+    const uint64_t count = std::min(
+        all - cells_.size(),
+        static_cast<uint64_t>(world_.random.between(static_cast<int64_t>(all / 4 + 1), static_cast<int64_t>(all))));
+    const Nanos path =
+        std::max<Nanos>(client_->cluster.network.heals_at(client_->host, owner_->host) - world_.now(), 0);
     world_.after(path + client_->cluster.network.delay() + style_.pace, [self = shared_from_this(), count] {
-      const Cell* cells = self->owner_->alive ? self->owner_->cells(self->address_ + self->cells_.size() * kCell, count) : nullptr;
+      const Cell* cells =
+          self->owner_->alive ? self->owner_->cells(self->address_ + self->cells_.size() * kCell, count) : nullptr;
       if (cells != nullptr) self->cells_.insert(self->cells_.end(), cells, cells + count);
       self->client_->after(self->client_->cluster.network.delay(), [self, good = cells != nullptr] {
         if (good) return self->next();
@@ -297,7 +314,7 @@ class Get : public std::enable_shared_from_this<Get> {
   }
 
   void finish() {
-    if (client_->clock() < lease_until_) return oracle_.read(key_, floor_, from_current_, place_, cells_);
+    if (client_->clock() < lease_until_) return oracle_.read(key_, begun_, from_current_, place_, cells_);
     ++oracle_.discarded;
     start();
   }
@@ -309,7 +326,7 @@ class Get : public std::enable_shared_from_this<Get> {
   GetStyle style_;
   GetPlace place_;
   Nanos lease_until_ = 0;
-  Version floor_ = 0;
+  Nanos begun_ = 0;
   bool from_current_ = false;
   uint64_t address_ = 0;
   ClientPtr owner_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The oracle: what must hold in every schedule. It knows each version that anybody tried to put, as a pattern of bytes of its own; sees what masters
-// send and note, every byte that lands and every read; and is told the operations' beginnings and ends. The checks are listed in oracle.cpp.
+// The oracle: what must hold in every schedule. It knows each version that anybody tried to put, as a pattern of bytes
+// of its own; sees what masters send and note, every byte that lands and every read; and is told the operations'
+// beginnings and ends. The checks are listed in oracle.cpp.
 //
-// A former master that still lives promises less: bytes that it leads readers to are those of one complete version of the key, and its writers are
-// never in anybody's way. What it acknowledges while its successor works may be lost, and what it shows may be old.
+// A former master that still lives promises less: bytes that it leads readers to are those of one complete version of
+// the key, and its writers are never in anybody's way. What it acknowledges while its successor works may be lost, and
+// what it shows may be old.
 #pragma once
 
 #include <map>
@@ -42,9 +44,10 @@ class Oracle {
   void put_acked(PatternId id, bool by_current);
   Pattern& pattern(PatternId id) { return patterns_[id]; }
 
-  // Reads. What the reader sees must not be older than `floor`, as it was when the read began.
-  Version floor(const std::string& key) const;
-  void read(const std::string& key, Version floor, bool from_current, const GetPlace& place, const std::vector<Cell>& cells);
+  // Reads. What the reader sees was not removed or replaced, and that acknowledged, before the read began.
+  Nanos now() const { return world_.now(); }
+  void read(const std::string& key, Nanos begun, bool from_current, const GetPlace& place,
+            const std::vector<Cell>& cells);
 
   // Removals.
   struct Removal {
@@ -70,10 +73,13 @@ class Oracle {
   uint64_t reads = 0, acked = 0, removals = 0, evictions = 0, discarded = 0, abandoned = 0, takeovers = 0, no_space = 0;
 
  private:
-  // Of a key, versions below `below` are not seen any more; as long as an owner knows `generation`, if the journal is lost.
+  // Of a key, versions below `below` of puts that began before `at` are not seen any more (a later put may get a lower
+  // version from a master that never met the owner of the higher one); as long as an owner knows `generation`, if the
+  // journal is lost.
   struct Barrier {
     Version below;
     uint64_t generation;
+    Nanos at;
   };
   struct Key {
     std::vector<PatternId> patterns;
