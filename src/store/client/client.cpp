@@ -12,6 +12,12 @@
 
 namespace tidewire::store {
 namespace {
+// Engines that a store of this process is on: the engine's instance is the client's identity, so that each can have one.
+std::mutex served_mutex;
+std::set<InstanceId>& served() {
+  static auto* const instances = new std::set<InstanceId>;
+  return *instances;
+}
 constexpr uint64_t kGrowAlignment = 2 << 20;
 constexpr uint64_t kFirstChunk = 64 << 20;  // ready within a few tens of milliseconds, so that puts can start
 constexpr uint64_t kChunk = 1 << 30;
@@ -45,6 +51,11 @@ Status Client::start() {
     own_engine_ = true;
   }
   timeout_ = engine_->settings().store_timeout;
+  {
+    std::lock_guard lock(served_mutex);
+    if (!served().insert(engine_->instance()).second)
+      return Status::error(tidewire::Code::kBusy, "the engine {} has a store already: give each store an engine of its own", engine_->address());
+  }
   id_ = engine_->instance();
   name_ = engine_->address();
   TW_RETURN_IF_ERROR(staging_.start(*engine_, options_.local_buffer_bytes));
@@ -98,6 +109,10 @@ void Client::close() {
   }
   if (link_) link_->stop();
   if (!engine_) return;
+  if (id_ != ClientId{}) {
+    std::lock_guard lock(served_mutex);
+    served().erase(id_);
+  }
   if (own_engine_) {
     engine_->close();
   } else {

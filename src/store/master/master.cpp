@@ -66,6 +66,7 @@ void Master::on_message(ConnectionId connection, Message message, Nanos now) {
   client->heard = now;
   if (client->state == State::kSuspect) {
     client->state = State::kLive;
+    client->live_since = now;
     ask_grant(client, now);
   }
   if (message.answer) {
@@ -179,6 +180,7 @@ void Master::on_attach(ConnectionId connection, uint64_t request, const Attach& 
   client->host_id = attach.host_id;
   client->connection = connection;
   client->state = State::kLive;
+  client->live_since = now;
   client->heard = now;
   client->grant_request = 0;
   client->granted_until = 0;
@@ -572,7 +574,8 @@ std::vector<Master::ClientView> Master::clients(Nanos now) const {
   static const char* const kNames[] = {"live", "suspect", "gone"};
   std::vector<ClientView> views;
   for (const auto& [id, client] : clients_)
-    views.push_back({id, client->name, kNames[static_cast<int>(client->state)], now - client->heard});
+    views.push_back({id, client->name, kNames[static_cast<int>(client->state)], now - client->heard,
+                     in_contact(*client) ? now - client->live_since : 0});
   return views;
 }
 

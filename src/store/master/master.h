@@ -83,6 +83,7 @@ class Master {
     ClientId id{};
     std::string name, state;  // live, suspect, gone
     Nanos silent = 0;
+    Nanos live = 0;  // for how long it has been in contact without a gap
   };
   struct Counters {
     uint64_t gets = 0, hits = 0, puts_started = 0, puts_committed = 0, puts_no_space = 0, puts_abandoned = 0,
@@ -189,6 +190,7 @@ class Master {
     std::string name, host_id;
     ConnectionId connection = 0;
     State state = State::kLive;
+    Nanos live_since = 0;
     Nanos heard = 0;
     std::map<uint32_t, SegmentNumber> segments;  // by ordinal
     bool inventory_done = false;
@@ -281,6 +283,8 @@ class Master {
   void on_get(ConnectionId connection, uint64_t request, Client& client, const Get& get, Nanos now);
   void on_exists(ConnectionId connection, uint64_t request, Client& client, const Exists& exists, Nanos now);
   bool readable(const Object& object) const;
+  // Whether an owner of it is in contact. A put does not spare an object that nobody can read: what its lost owners hold is outdated when they return.
+  bool in_touch(const Object& object) const;
 
   // master_removals.cpp
   void on_remove(ConnectionId connection, uint64_t request, const Remove& remove, Nanos now);

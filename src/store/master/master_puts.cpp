@@ -54,7 +54,7 @@ Code Master::start_put(const Client& writer, const PutStart& start, size_t index
   if (taking_over_) return Code::kUnavailable;
   if (!start.upsert) {
     const ObjectTable::Id id = table_.find(key);
-    if (id != ObjectTable::kNone && readable(table_[id])) {
+    if (id != ObjectTable::kNone && in_touch(table_[id])) {
       *chain = {0, id};
       return Code::kExists;
     }
@@ -185,7 +185,7 @@ void Master::record(Version token, Nanos now) {
   Attempt& attempt = attempts_[token];
   attempt.step = Attempt::Step::kRecording;
   const ObjectTable::Id present = table_.find(attempt.key);
-  if (!attempt.upsert && present != ObjectTable::kNone && readable(table_[present]))
+  if (!attempt.upsert && present != ObjectTable::kNone && in_touch(table_[present]))
     return finish_attempt(token, Code::kExists, now);
   if (attempt.soft_pin == PinAction::kPreserve && present != ObjectTable::kNone)
     attempt.flags |= table_[present].flags & kFlagSoftPin;

@@ -13,6 +13,14 @@ bool Master::readable(const Object& object) const {
                      [this](const Replica& replica) { return segments_[replica.segment]->mounted; });
 }
 
+bool Master::in_touch(const Object& object) const {
+  const auto replicas = object.replicas();
+  return std::any_of(replicas.begin(), replicas.end(), [this](const Replica& replica) {
+    const Segment& segment = *segments_[replica.segment];
+    return segment.mounted && in_contact(*segment.owner);
+  });
+}
+
 // Places of owners in contact come first. An owner whose grant has run out may obey another master by now, which may
 // give out the space.
 GetPlace Master::place_of(const Object& object, Nanos now) const {

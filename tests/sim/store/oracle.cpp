@@ -66,12 +66,12 @@ void Oracle::put_acked(PatternId id, bool by_current) {
 void Oracle::acknowledging(SimMaster& master, PatternId id) {
   Pattern& pattern = patterns_[id];
   if (!cluster_.is_current(master)) return;
-  // Promise: a put of a key that has a complete version stores nothing.
+  // Promise: a put of a key that has a complete version with an owner in contact stores nothing.
   if (!pattern.upsert)
     for (const PatternId other : keys_[pattern.key].patterns) {
       const Pattern& former = patterns_[other];
       if (former.acked == 0 || former.acked >= pattern.started || !kept(former) || !known_to(master, former) ||
-          replaced(former, pattern.version))
+          !in_touch(master, former, pattern) || replaced(former, pattern.version))
         continue;
       world_.fail("put {} replaced the complete version of put {} (key {})", id, other, pattern.key);
     }
@@ -210,6 +210,17 @@ bool Oracle::known_to(const SimMaster& master, const Pattern& pattern) const {
   return !master.began_fresh || std::any_of(pattern.owners.begin(), pattern.owners.end(), [&](const ClientPtr& owner) {
     return owner->connection && owner->connection->master.get() == &master && owner->membership.attached() &&
            owner->lost_at < pattern.end_sent;
+  });
+}
+
+// A put replaces what no owner in contact holds.
+bool Oracle::in_touch(const SimMaster& master, const Pattern& former, const Pattern& put) const {
+  const auto clients = master.master->clients(master.clock());
+  const Nanos under_way = (world_.now() - put.started) * 101 / 100;  // clocks differ
+  return std::any_of(former.owners.begin(), former.owners.end(), [&](const ClientPtr& owner) {
+    return owner->lost_at < put.started && std::any_of(clients.begin(), clients.end(), [&](const Master::ClientView& client) {
+             return client.id == owner->membership.id() && client.live > under_way;
+           });
   });
 }
 

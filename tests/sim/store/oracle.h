@@ -89,6 +89,7 @@ class Oracle {
   bool kept(const Pattern& pattern) const;
   bool replaced(const Pattern& pattern, Version before) const;
   bool known_to(const SimMaster& master, const Pattern& pattern) const;
+  bool in_touch(const SimMaster& master, const Pattern& former, const Pattern& put) const;
   bool may_be_removed(const Pattern& pattern) const;
   void acknowledging(SimMaster& master, PatternId id);
 
