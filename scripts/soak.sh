@@ -19,7 +19,7 @@ for part in "${parts[@]}"; do
       TIDEWIRE_SIM_SCHEDULES=200000 build/tests/tidewire_store_sim_test
       ;;
     store) # Real masters and clients against the model; TIDEWIRE_STORE_ROUNDS=2000 takes about two hours.
-      TIDEWIRE_STORE_ROUNDS="${TIDEWIRE_STORE_ROUNDS:-300}" .venv/bin/python -m pytest -q -s -p no:cacheprovider -o timeout=36000 \
+      TIDEWIRE_STORE_ROUNDS="${TIDEWIRE_STORE_ROUNDS:-300}" .venv/bin/python -m pytest -q -s -p no:cacheprovider \
         tests/fault/test_store_model.py
       ;;
     faults) TIDEWIRE_FAULT_ROUNDS=50 .venv/bin/python -m pytest -q -p no:cacheprovider -o timeout=3600 tests/fault ;;

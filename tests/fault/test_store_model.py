@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance" / "py
 from store_cluster import Master, client_setup  # noqa: E402
 from tidewire_testing import HARD_STOP, Child  # noqa: E402
 
+ROUNDS = int(os.environ.get("TIDEWIRE_STORE_ROUNDS") or 6)
 OPERATIONS = 100  # in a round
 KEYS = 40
 CLIENTS = 3
@@ -123,14 +124,14 @@ class Model:
             allowed.add(None)
 
 
+@pytest.mark.timeout(180 + 60 * ROUNDS)
 def test_the_store_is_what_its_model_says_while_masters_and_clients_are_killed(tmp_path):
     seed = int(os.environ.get("TIDEWIRE_STORE_SEED") or time.time_ns() % 1_000_000)
-    rounds = int(os.environ.get("TIDEWIRE_STORE_ROUNDS") or 6)
-    print(f"replay with TIDEWIRE_STORE_SEED={seed} TIDEWIRE_STORE_ROUNDS={rounds}")
+    print(f"replay with TIDEWIRE_STORE_SEED={seed} TIDEWIRE_STORE_ROUNDS={ROUNDS}")
     rng = random.Random(seed)
     cluster, model = Cluster(tmp_path / "journal"), Model(rng)
     try:
-        for round_number in range(rounds):
+        for round_number in range(ROUNDS):
             for _ in range(OPERATIONS):
                 model.step(rng.choice(cluster.clients))
             if round_number % 3 == 2:
