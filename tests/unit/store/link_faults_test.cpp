@@ -56,7 +56,7 @@ TEST(LinkFaults, CallsUnderABrokenConnectionFailAndLaterOnesDoNot) {
   EXPECT_EQ(fatal.get().status().code(), StatusCode::kPeerGone);
   EXPECT_TRUE(client.call(Heartbeat{}).get().ok());
   EXPECT_EQ(client.ups, 2);
-  EXPECT_TRUE(master.closed.empty()) << "the master dropped it itself";
+  EXPECT_TRUE(master.locked([&] { return master.closed.empty(); })) << "the master dropped it itself";
 }
 
 TEST(LinkFaults, ConnectionsHaveNumbersOfTheirOwn) {
