@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 import tidewire
 from tidewire import _native
+from tidewire._life import _together
 from tidewire._store_native import StoreOptions, lib
 
 from ._store_codes import failed_call, log
@@ -156,19 +157,7 @@ def _close_at_exit() -> None:
     """
     open_ones = [connection for connection in list(_connections) if connection._reachable()]
     daemons = threading.active_count() > 1
-    closing = [connection for connection in open_ones if not (connection._buffers and daemons)]
-    threads = []
-    for connection in closing[1:]:
-        thread = threading.Thread(target=connection._destroy, daemon=True)
-        try:
-            thread.start()
-            threads.append(thread)
-        except RuntimeError:  # the interpreter starts no more threads
-            connection._destroy()
-    if closing:
-        closing[0]._destroy()
-    for thread in threads:
-        thread.join(10)
+    _together([connection._destroy for connection in open_ones if not (connection._buffers and daemons)])
 
 
 atexit.register(_close_at_exit)

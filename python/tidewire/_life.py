@@ -9,7 +9,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _native
 from .batch import State, _resolve
@@ -146,20 +146,24 @@ def _close_at_exit() -> None:
     """
     engines = [engine for engine in list(_engines) if engine._reachable()]
     daemons = threading.active_count() > 1
-    closing = [engine for engine in engines if not (engine._views and daemons)]
+    _together([engine._destroy for engine in engines if not (engine._views and daemons)])
+    _native.exiting = True
+
+
+def _together(calls: Sequence[Callable[[], Any]]) -> None:
+    """Makes the calls at the same time and waits for them, also while the interpreter ends."""
     threads = []
-    for engine in closing[1:]:
-        thread = threading.Thread(target=engine._destroy, daemon=True)
+    for call in calls[1:]:
+        thread = threading.Thread(target=call, daemon=True)
         try:
             thread.start()
             threads.append(thread)
         except RuntimeError:  # the interpreter starts no more threads
-            engine._destroy()
-    if closing:
-        closing[0]._destroy()
+            call()
+    if calls:
+        calls[0]()
     for thread in threads:
         thread.join(10)
-    _native.exiting = True
 
 
 atexit.register(_close_at_exit)

@@ -129,4 +129,14 @@ Result<LocatedMemory> locate_memory(uint64_t address, uint64_t length, const std
   return found;
 }
 
+bool processor_may_touch(uint64_t address, uint64_t length) {
+  if (length == 0) return true;
+  for (const uint64_t edge : {address, address + length - 1}) {
+    if (cuda_location(edge)) return false;
+    for (const MemoryKind* kind : memory_kinds())
+      if (!kind->host_accessible() && kind->locate(edge, 1)) return false;
+  }
+  return true;
+}
+
 }  // namespace tidewire

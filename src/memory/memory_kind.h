@@ -42,4 +42,8 @@ struct LocatedMemory {
 };
 Result<LocatedMemory> locate_memory(uint64_t address, uint64_t length, const std::string& location);
 
+// Whether the processor may touch the range, as far as that can be told without a look at its location: it belongs to
+// no device that this process knows. Cheap enough for each piece of a call.
+bool processor_may_touch(uint64_t address, uint64_t length);
+
 }  // namespace tidewire

@@ -9,10 +9,12 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "memory/memory_kind.h"
 
 namespace tidewire::store {
 namespace {
-// Engines that a store of this process is on: the engine's instance is the client's identity, so that each can have one.
+// Engines that a store of this process is on: the engine's instance is the client's identity, so that each can have
+// one.
 std::mutex served_mutex;
 std::set<InstanceId>& served() {
   static auto* const instances = new std::set<InstanceId>;
@@ -54,7 +56,9 @@ Status Client::start() {
   {
     std::lock_guard lock(served_mutex);
     if (!served().insert(engine_->instance()).second)
-      return Status::error(tidewire::Code::kBusy, "the engine {} has a store already: give each store an engine of its own", engine_->address());
+      return Status::error(tidewire::Code::kBusy,
+                           "the engine {} has a store already: give each store an engine of its own",
+                           engine_->address());
   }
   id_ = engine_->instance();
   name_ = engine_->address();
@@ -173,11 +177,9 @@ void Client::quiet(const Quiet& wish, std::function<void()> done) {
   std::lock_guard lock(work_mutex_);
   work_queue_.push_back([this, writer, done = std::move(done)] {
     if (writer == id_ || writer == ClientId{}) std::unique_lock wait(own_copies_);
-    if (writer != id_) {
-      while (!engine_->silence(writer, kQuietPatience)) {
-        std::lock_guard stop(work_mutex_);
-        if (work_stop_) return;
-      }
+    while (!engine_->silence(writer, kQuietPatience)) {
+      std::lock_guard stop(work_mutex_);
+      if (work_stop_) return;
     }
     link_->post(done);
   });
@@ -276,9 +278,7 @@ void Client::announce(uint32_t ordinal, uint64_t ready) {
     info = {ordinal, name_, segment.base, ready};
   }
   auto told = std::make_shared<Told>();
-  link_->post([this, info, told] {
-    membership_->mount(info, monotonic_now(), [told] { told->set(); });
-  });
+  link_->post([this, info, told] { membership_->mount(info, monotonic_now(), [told] { told->set(); }); });
   told->wait();
 }
 
@@ -343,6 +343,27 @@ engine::PeerPtr Client::peer(const std::string& endpoint) {
   if (!peer.ok()) return nullptr;
   std::unique_lock lock(peers_mutex_);
   return peers_[endpoint] = *peer;
+}
+
+engine::TransferSpec Client::transfer(transport::Opcode opcode, const Usable& memory, const Place& place,
+                                      uint64_t offset, uint64_t length) {
+  const engine::PeerPtr owner = peer(place.endpoint);
+  Status bad;
+  if (!owner) bad = Status::error(tidewire::Code::kUnreachable, "{} is no address of a peer", place.endpoint);
+  if (!memory.ok()) bad = Status(tidewire::Code::kNoMemory, "no registered memory to stage a value");
+  return {opcode, memory.address(), place.address + offset, length, owner, bad};
+}
+
+bool Client::touchable(const std::string& key, const std::vector<Part>& parts) {
+  for (const Part& part : parts)
+    if (!processor_may_touch(part.address, part.length)) {
+      log::warn(
+          "store_device_memory",
+          "{}: {} bytes at {:#x} are device memory, which the store does not take yet; copy them to host memory first",
+          key, part.length, part.address);
+      return false;
+    }
+  return true;
 }
 
 std::string Client::status_json() {

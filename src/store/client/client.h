@@ -185,9 +185,26 @@ class Client : private Membership::Io, private MasterLink::Events {
   // there is time.
   template <typename Answer>
   Code call(const Body& request, Nanos deadline, Answer* answer, bool repeat = true);
+  // What one question to the master names: enough to keep every rail busy, little enough that a failing client holds up
+  // little.
+  static constexpr size_t kKeysAtOnce = 1000;
+  // A writer stops so much before its lease ends: the engine's revocation of a late transfer takes up to 0.4 s.
+  static constexpr Nanos kStopBefore = 500 * kMillisecond;
+
+  // Of a reader's lease, for the way of its last bytes from the engine to here.
+  static constexpr Nanos kReadMargin = 20 * kMillisecond;
+
   Nanos deadline() const { return monotonic_now() + timeout_; }
+  template <typename Answer, typename Entry, typename Request>
+  std::vector<Entry> about(const std::vector<std::string>& keys, Request request, std::vector<Entry> Answer::*entries,
+                           Entry (*failed)(Code), bool repeat);
   // The engine's peer; null with the status.
   engine::PeerPtr peer(const std::string& endpoint);
+  // The transfer of a part of an object between usable memory and one of its places.
+  engine::TransferSpec transfer(transport::Opcode opcode, const Usable& memory, const Place& place, uint64_t offset,
+                                uint64_t length);
+  // Sessions and checksums read and write with the processor: device memory is refused by name.
+  static bool touchable(const std::string& key, const std::vector<Part>& parts);
   bool own(const Place& place) const { return place.segment.owner == id_; }
 
   void put_some(const std::vector<PutItem>& items, std::span<const size_t> which, const PutOptions& options,
@@ -199,10 +216,12 @@ class Client : private Membership::Io, private MasterLink::Events {
   void get_some(const std::vector<GetItem>& items, std::span<const size_t> which, std::vector<int64_t>* results);
   void read_all(const std::vector<GetItem>& items, std::vector<Read>& reads, std::vector<int64_t>* results,
                 std::vector<size_t>* again);
-  bool wait_and_renew(engine::Batch& batch, const std::vector<GetItem>& items, std::vector<Read>& reads, const std::vector<size_t>& which);
+  bool wait_and_renew(engine::Batch& batch, const std::vector<GetItem>& items, std::vector<Read>& reads,
+                      const std::vector<size_t>& which);
   Code verify(const GetItem& item, const Read& read) const;
   void renew_sessions_soon();  // under sessions_mutex_
-  bool copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until, const std::function<void()>& between);
+  bool copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until,
+               const std::function<void()>& between);
 
   const ClientOptions options_;
   std::shared_ptr<engine::Engine> engine_;

@@ -12,10 +12,8 @@
 
 namespace tidewire::store {
 namespace {
-constexpr size_t kKeysAtOnce = 1000;
 constexpr uint64_t kBatchBytes = 1 << 20;  // of one batch of the engine: the next ones move while its bytes are checked
 constexpr int kRounds = 4;                 // questions to the master about one key
-constexpr Nanos kReadMargin = 20 * kMillisecond;
 
 bool fits(const Client::GetItem& item, uint64_t size) {
   const bool inside = std::all_of(item.parts.begin(), item.parts.end(), [size](const Part& part) {
@@ -54,8 +52,14 @@ bool came_by_memory(const engine::Batch& batch) {
 
 std::vector<int64_t> Client::get(std::vector<GetItem> items) {
   std::vector<int64_t> results(items.size(), static_cast<int64_t>(Code::kInternal));
-  std::vector<size_t> which(items.size());
-  std::iota(which.begin(), which.end(), size_t{0});
+  std::vector<size_t> which;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (touchable(items[i].key, items[i].parts)) {
+      which.push_back(i);
+    } else {
+      results[i] = static_cast<int64_t>(Code::kNotSupported);
+    }
+  }
   for (size_t begin = 0; begin < which.size(); begin += kKeysAtOnce)
     get_some(items, std::span(which).subspan(begin, std::min(kKeysAtOnce, which.size() - begin)), &results);
   return results;
@@ -151,19 +155,14 @@ void Client::read_all(const std::vector<GetItem>& items, std::vector<Read>& read
         continue;
       }
       const Place& place = read.place.places[read.next_place];
-      const engine::PeerPtr from = peer(place.endpoint);
       if (groups.empty() || groups.back().batch) groups.emplace_back();
       Group& group = groups.back();
       std::vector<Usable> memory;
       const size_t first = specs.size();
       for (const Part& part : parts) {
         memory.emplace_back(*engine_, staging_, part.address, part.length, false);
-        Status bad;
-        if (!from) bad = Status::error(tidewire::Code::kUnreachable, "{} is no address of a peer", place.endpoint);
-        if (!memory.back().ok()) bad = Status(tidewire::Code::kNoMemory, "no registered memory to stage a value");
         if (part.length > 0)
-          specs.push_back(
-              {transport::Opcode::kRead, memory.back().address(), place.address + part.offset, part.length, from, bad});
+          specs.push_back(transfer(transport::Opcode::kRead, memory.back(), place, part.offset, part.length));
         bytes += part.length;
       }
       group.reads.push_back(r);
@@ -191,9 +190,8 @@ void Client::read_all(const std::vector<GetItem>& items, std::vector<Read>& read
           again->push_back(read.item);
         } else if (!arrived) {
           code = Code::kTransferFailed;
-          if (read.next_place + 1 == read.place.places.size())
-            (void)link_->call(ReportUnreadable{read.place.places[read.next_place].segment.owner},
-                              monotonic_now() + kSecond, [](const Result<Body>&) {});
+          link_->call(ReportUnreadable{read.place.places[read.next_place].segment.owner}, monotonic_now() + kSecond,
+                      [](const Result<Body>&) {});
           if (++read.next_place < read.place.places.size()) retry.push_back(group.reads[g]);
         } else {
           for (const Usable& memory : group.memory[g]) memory.copy_out();
@@ -273,70 +271,6 @@ std::vector<Client::Buffer> Client::get_buffers(const std::vector<std::string>& 
     }
   }
   return buffers;
-}
-
-std::vector<GetPlace> Client::places(const std::vector<std::string>& keys) {
-  std::vector<GetPlace> all;
-  for (size_t begin = 0; begin < keys.size(); begin += kKeysAtOnce) {
-    Get request;
-    const size_t end = std::min(begin + kKeysAtOnce, keys.size());
-    request.keys.assign(keys.begin() + static_cast<ptrdiff_t>(begin), keys.begin() + static_cast<ptrdiff_t>(end));
-    GetAnswer answer;
-    const Code code = call(request, deadline(), &answer);
-    if (code == Code::kOk) read_lease_.store(answer.lease - kReadMargin);
-    for (size_t i = begin; i < end; ++i)
-      all.push_back(code == Code::kOk && i - begin < answer.gets.size()
-                        ? std::move(answer.gets[i - begin])
-                        : GetPlace{code == Code::kOk ? Code::kRpcFailed : code});
-  }
-  return all;
-}
-
-std::vector<int64_t> Client::sizes(const std::vector<std::string>& keys) {
-  std::vector<int64_t> results;
-  for (const GetPlace& place : places(keys))
-    results.push_back(place.code == Code::kOk ? static_cast<int64_t>(place.size) : static_cast<int64_t>(place.code));
-  return results;
-}
-
-std::vector<int64_t> Client::exists(const std::vector<std::string>& keys) {
-  std::vector<int64_t> results;
-  for (size_t begin = 0; begin < keys.size(); begin += kKeysAtOnce) {
-    Exists request;
-    const size_t end = std::min(begin + kKeysAtOnce, keys.size());
-    request.keys.assign(keys.begin() + static_cast<ptrdiff_t>(begin), keys.begin() + static_cast<ptrdiff_t>(end));
-    CodesAnswer answer;
-    Code code = call(request, deadline(), &answer);
-    if (code == Code::kOk && answer.codes.size() != end - begin) code = Code::kRpcFailed;
-    for (size_t i = begin; i < end; ++i) {
-      const Code each = code == Code::kOk ? answer.codes[i - begin] : code;
-      results.push_back(each == Code::kOk ? 1 : each == Code::kNotFound ? 0 : static_cast<int64_t>(each));
-    }
-  }
-  return results;
-}
-
-std::vector<int64_t> Client::remove(const std::vector<std::string>& keys, bool force) {
-  std::vector<int64_t> results;
-  for (size_t begin = 0; begin < keys.size(); begin += kKeysAtOnce) {
-    Remove request;
-    request.force = force;
-    const size_t end = std::min(begin + kKeysAtOnce, keys.size());
-    request.keys.assign(keys.begin() + static_cast<ptrdiff_t>(begin), keys.begin() + static_cast<ptrdiff_t>(end));
-    CodesAnswer answer;
-    Code code = call(request, deadline(), &answer, false);
-    if (code == Code::kOk && answer.codes.size() != end - begin) code = Code::kRpcFailed;
-    for (size_t i = begin; i < end; ++i)
-      results.push_back(static_cast<int64_t>(code == Code::kOk ? answer.codes[i - begin] : code));
-  }
-  return results;
-}
-
-int64_t Client::remove_matching(const std::string& pattern, bool force) {
-  CountAnswer answer;
-  const Code code = call(RemoveMatching{pattern, force}, deadline(), &answer, false);
-  if (code != Code::kOk) return static_cast<int64_t>(code);
-  return answer.code == Code::kOk ? static_cast<int64_t>(answer.count) : static_cast<int64_t>(answer.code);
 }
 
 }  // namespace tidewire::store

@@ -12,12 +12,8 @@
 
 namespace tidewire::store {
 namespace {
-// What one question to the master reserves: enough to keep every rail busy, little enough that a failing writer holds
-// up little.
-constexpr size_t kKeysAtOnce = 1000;
 constexpr uint64_t kBytesAtOnce = 1ull << 30;
 constexpr uint64_t kCopyStep = 64 << 20;
-constexpr Nanos kStopBefore = 500 * kMillisecond;  // the engine's revocation of a late transfer takes up to 0.4 s
 
 uint64_t size_of(const std::vector<Part>& parts) {
   return std::accumulate(parts.begin(), parts.end(), uint64_t{0},
@@ -34,6 +30,10 @@ std::vector<int64_t> Client::put(std::vector<PutItem> items, const PutOptions& o
     if (items[i].key.empty() || items[i].key.size() > kMaxKeyBytes || size == 0) {
       results[i] = static_cast<int64_t>(
           items[i].key.empty() || items[i].key.size() > kMaxKeyBytes ? Code::kInvalidKey : Code::kInvalidParams);
+      continue;
+    }
+    if (!touchable(items[i].key, items[i].parts)) {
+      results[i] = static_cast<int64_t>(Code::kNotSupported);
       continue;
     }
     if (!which.empty() && (which.size() == kKeysAtOnce || bytes + size > kBytesAtOnce)) {
@@ -133,16 +133,12 @@ Code Client::write_all(const std::vector<PutItem>& items, std::vector<Write>& wr
     for (size_t p = 0; p < writes[w].places.size(); ++p) {
       const Place& place = writes[w].places[p];
       if (own(place)) continue;
-      const engine::PeerPtr to = peer(place.endpoint);
-      uint64_t at = place.address;
+      uint64_t offset = 0;
       for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].length == 0) continue;
-        Status bad;
-        if (!to) bad = Status::error(tidewire::Code::kUnreachable, "{} is no address of a peer", place.endpoint);
-        if (!memory[first + i].ok()) bad = Status(tidewire::Code::kNoMemory, "no registered memory to stage a value");
-        transfers.push_back({transport::Opcode::kWrite, memory[first + i].address(), at, parts[i].length, to, bad});
+        transfers.push_back(transfer(transport::Opcode::kWrite, memory[first + i], place, offset, parts[i].length));
         target.emplace_back(w, p);
-        at += parts[i].length;
+        offset += parts[i].length;
       }
     }
   }
@@ -171,7 +167,8 @@ Code Client::write_all(const std::vector<PutItem>& items, std::vector<Write>& wr
   for (Write& write : writes) {
     write.checksum = checksum(items[write.item].parts, keep);
     for (size_t p = 0; p < write.places.size(); ++p)
-      if (own(write.places[p]) && copy_in(items[write.item].parts, write.places[p].address, &stop, keep)) write.written |= 1u << p;
+      if (own(write.places[p]) && copy_in(items[write.item].parts, write.places[p].address, &stop, keep))
+        write.written |= 1u << p;
   }
   if (!batch) return transfers.empty() ? Code::kOk : Code::kTransferFailed;
   while (!batch->wait(renewable ? std::min(asked + lease / 2, stop) : kNever, engine_->settings().busy_poll)) keep();
@@ -187,7 +184,8 @@ Code Client::write_all(const std::vector<PutItem>& items, std::vector<Write>& wr
 }
 
 // Into an own segment. False when the time is over: then nothing may be copied any more.
-bool Client::copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until, const std::function<void()>& between) {
+bool Client::copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until,
+                     const std::function<void()>& between) {
   for (const Part& part : parts)
     for (uint64_t at = 0; at < part.length; at += kCopyStep) {
       const uint64_t length = std::min(kCopyStep, part.length - at);

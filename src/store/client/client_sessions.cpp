@@ -9,10 +9,6 @@
 #include "store/client/client.h"
 
 namespace tidewire::store {
-namespace {
-constexpr Nanos kStopBefore = 500 * kMillisecond;
-}
-
 struct Client::PutSession {
   std::mutex mutex;
   std::condition_variable changed;
@@ -134,6 +130,10 @@ std::vector<int64_t> Client::write_session(std::vector<GetItem> items) {
       if (const auto found = put_sessions_.find(items[i].key); found != put_sessions_.end()) session = found->second;
     }
     if (!session) continue;
+    if (!touchable(items[i].key, items[i].parts)) {
+      results[i] = static_cast<int64_t>(Code::kNotSupported);
+      continue;
+    }
     Nanos stop = 0;
     {
       std::lock_guard lock(session->mutex);
@@ -159,12 +159,7 @@ std::vector<int64_t> Client::write_session(std::vector<GetItem> items) {
       for (size_t p = 0; p < session->places.size(); ++p) {
         const Place& place = session->places[p];
         if (part.length == 0) continue;
-        Status bad;
-        const engine::PeerPtr to = peer(place.endpoint);
-        if (!to) bad = Status::error(tidewire::Code::kUnreachable, "{} is no address of a peer", place.endpoint);
-        if (!memory.back().ok()) bad = Status(tidewire::Code::kNoMemory, "no registered memory to stage a value");
-        specs.push_back(
-            {transport::Opcode::kWrite, memory.back().address(), place.address + part.offset, part.length, to, bad});
+        specs.push_back(transfer(transport::Opcode::kWrite, memory.back(), place, part.offset, part.length));
         place_of.push_back(p);
       }
     }
@@ -193,6 +188,7 @@ std::vector<int64_t> Client::write_session(std::vector<GetItem> items) {
 std::vector<int64_t> Client::end_put_session(const std::vector<std::string>& keys, bool commit) {
   std::vector<int64_t> results(keys.size(), static_cast<int64_t>(Code::kInvalidWrite));
   PutEnd end;
+  bool quiet = true;
   std::vector<size_t> index;
   for (size_t i = 0; i < keys.size(); ++i) {
     std::shared_ptr<PutSession> session;
@@ -209,6 +205,7 @@ std::vector<int64_t> Client::end_put_session(const std::vector<std::string>& key
     end.puts.push_back({keys[i], session->token});
     end.checksums.push_back(0);  // ranges come in any order; nobody has seen the whole
     end.written.push_back(~session->failed);
+    quiet = quiet && session->failed == 0;
     index.push_back(i);
   }
   if (index.empty()) return results;
@@ -216,7 +213,7 @@ std::vector<int64_t> Client::end_put_session(const std::vector<std::string>& key
   Code code = Code::kOk;
   CodesAnswer answer;
   code = commit ? call(std::move(end), deadline(), &answer, false)
-                : call(PutRevoke{end.puts, true}, deadline(), &answer, false);
+                : call(PutRevoke{end.puts, quiet}, deadline(), &answer, false);
   for (size_t k = 0; k < index.size(); ++k)
     results[index[k]] = static_cast<int64_t>(code == Code::kOk && k < answer.codes.size() ? answer.codes[k] : code);
   return results;

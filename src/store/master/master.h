@@ -210,7 +210,8 @@ class Master {
     Drop drop;
     std::vector<Dropped> dropped;
     ObjectTable::Id chain_end = ObjectTable::kNone;  // the last object that it asked for and that was there
-    int unreadable = 0;
+    int unreadable = 0;                              // reports since
+    Nanos unreadable_since = 0;
     Nanos shunned_until = 0;
   };
   using ClientPtr = std::shared_ptr<Client>;
@@ -232,26 +233,29 @@ class Master {
 
   Master(MasterOptions options, const InstanceId& id, JournalState state, Journal& journal, MasterIo& io, Nanos now);
 
-  // master.cpp: who is there
+  // master_clients.cpp
   void on_attach(ConnectionId connection, uint64_t request, const Attach& attach, Nanos now);
-  void on_inventory(const ClientPtr& client, uint64_t request, InventoryChunk chunk, Nanos now);
-  Code adopt(const ClientPtr& client, const InventoryEntry& entry, Nanos now);
-  void note_forgotten(const ClientPtr& client);
   void on_mount(const ClientPtr& client, const SegmentInfo& info);
   void answer_mounts(Nanos now);
   void on_answer(const ClientPtr& client, uint64_t request, Body body, Nanos now);
   void on_grant_answer(const ClientPtr& client, const GrantAnswer& answer, Nanos now);
   void ask_grant(const ClientPtr& client, Nanos now);
-  uint64_t generation_for(const Client& client) const;
   void quiet_if_due(const ClientPtr& client, Nanos now);
   void suspect(const ClientPtr& client, Nanos now);
   void gone(const ClientPtr& client, bool never_back, Nanos now);
-  void unmount(const ClientPtr& client, uint32_t ordinal, Nanos now);
+  void unmount(const ClientPtr& client, uint32_t ordinal);
   void replay(const ClientPtr& client);
-  void end_takeover(Nanos now);
+  void on_unreadable(const ReportUnreadable& report, Nanos now);
   bool in_contact(const Client& client) const { return client.connection != 0 && client.state == State::kLive; }
   ClientPtr client_of(ConnectionId connection) const;
   Status write_journal(const std::vector<JournalRecord>& records);
+
+  // master_takeover.cpp
+  void on_inventory(const ClientPtr& client, uint64_t request, InventoryChunk chunk, Nanos now);
+  Code adopt(const ClientPtr& client, const InventoryEntry& entry, Nanos now);
+  void note_forgotten(const ClientPtr& client);
+  uint64_t generation_for(const Client& client) const;
+  void end_takeover(Nanos now);
 
   // master_puts.cpp
   void on_put_start(ConnectionId connection, uint64_t request, const ClientPtr& client, PutStart start, Nanos now);
@@ -283,7 +287,8 @@ class Master {
   void on_get(ConnectionId connection, uint64_t request, Client& client, const Get& get, Nanos now);
   void on_exists(ConnectionId connection, uint64_t request, Client& client, const Exists& exists, Nanos now);
   bool readable(const Object& object) const;
-  // Whether an owner of it is in contact. A put does not spare an object that nobody can read: what its lost owners hold is outdated when they return.
+  // Whether an owner of it is in contact. A put does not spare an object that nobody can read: what its lost owners
+  // hold is outdated when they return.
   bool in_touch(const Object& object) const;
 
   // master_removals.cpp
@@ -305,7 +310,7 @@ class Master {
   void wait_for_key(const WaitingPtr& waiting, const std::string& key);
   bool leave_tombstone(const ClientPtr& client, Removal& removal);
   void check_generation();
-  void flush_drops(Nanos now);
+  void flush_drops();
   void finish(const WaitingPtr& waiting, size_t index, Code code);
   void sweep(Nanos now);
 
@@ -317,6 +322,8 @@ class Master {
   // Tells the eviction of the object's pins; a soft one ends after `ttl`.
   void pin(ObjectTable::Id id, Nanos ttl, Nanos now);
   void release_pins(Nanos now);
+  // The eviction looks for an object in the segment of its first replica, which is another one now.
+  void relist(ObjectTable::Id id, Nanos now);
   // Starts to evict up to so many bytes of the segment, in objects of at most `largest`; returns how many it will give.
   uint64_t evict(SegmentNumber segment, uint64_t bytes, uint64_t largest, Nanos now);
   uint64_t make_room(const PutStart& start, const std::vector<size_t>& open, Nanos now);
@@ -342,8 +349,8 @@ class Master {
   uint64_t last_request_ = 0;
   bool taking_over_ = true;
   bool tombstones_owed_ = false;  // the journal could not be written
-  bool owners_may_be_stale_ =
-      false;  // the journal was lost: which owners missed removals is learned from their generations
+  // The journal was lost: which owners missed removals is learned from their generations.
+  bool owners_may_be_stale_ = false;
   struct Candidate {
     std::string name;
     uint64_t generation = 0;
@@ -368,8 +375,8 @@ class Master {
   std::unordered_map<Version, Attempt> attempts_;  // by token
   using Due = std::pair<Nanos, Version>;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> attempts_due_;
-  std::unordered_map<std::string, std::deque<Version>>
-      recording_;  // by key: the attempt that is being recorded, and those that wait for it
+  // By key: the attempt that is being recorded, and those that wait for it.
+  std::unordered_map<std::string, std::deque<Version>> recording_;
   std::deque<PutWaiting> puts_waiting_;
   std::vector<MountWaiting> mounts_waiting_;
   bool space_freed_ = false;

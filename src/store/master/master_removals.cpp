@@ -29,9 +29,11 @@ void Master::on_remove(ConnectionId connection, uint64_t request, const Remove& 
 }
 
 void Master::on_remove_matching(ConnectionId connection, uint64_t request, const RemoveMatching& remove, Nanos now) {
+  // Matching takes time and stack in proportion to the key, whatever the pattern; patterns with back-references are
+  // refused for that.
   std::regex pattern;
   try {
-    pattern.assign(remove.pattern, std::regex::ECMAScript | std::regex::optimize);
+    pattern.assign(remove.pattern, std::regex::ECMAScript | std::regex::optimize | std::regex_constants::__polynomial);
   } catch (const std::regex_error&) {
     return answer(connection, request, CountAnswer{Code::kInvalidParams, 0});
   }
@@ -92,11 +94,11 @@ void Master::queue_drop(const ClientPtr& client, KeyVersion entry, Nanos hold, D
   client->drop.entries.push_back(std::move(entry));
   client->drop.holds.push_back(hold);
   client->dropped.push_back(std::move(dropped));
-  if (client->drop.entries.size() >= kMaxCollected) flush_drops(0);
+  if (client->drop.entries.size() >= kMaxCollected) flush_drops();
 }
 
 // All that has collected goes to the owners, one message for each.
-void Master::flush_drops(Nanos) {
+void Master::flush_drops() {
   for (const auto& [id, client] : clients_) {
     if (client->drop.entries.empty()) continue;
     Pending pending;
@@ -195,7 +197,7 @@ void Master::finish(const WaitingPtr& waiting, size_t index, Code code) {
 }
 
 // Takes replicas in unmounted segments out of the catalogue, a part at a time.
-void Master::sweep(Nanos) {
+void Master::sweep(Nanos now) {
   std::vector<Replica> left;
   const ObjectTable::Id end = std::min<uint64_t>(table_.end(), uint64_t{sweep_at_} + kSweepObjects);
   for (; sweep_at_ < end; ++sweep_at_) {
@@ -209,7 +211,9 @@ void Master::sweep(Nanos) {
       eviction_.erase(sweep_at_);
       table_.erase(sweep_at_);
     } else {
+      const bool first_gone = left.front().segment != object.replicas().front().segment;
       object.set_replicas(left);
+      if (first_gone) relist(sweep_at_, now);
     }
   }
   if (sweep_at_ >= table_.end()) sweeping_ = false;

@@ -93,6 +93,14 @@ void Master::pin(ObjectTable::Id id, Nanos ttl, Nanos now) {
   }
 }
 
+void Master::relist(ObjectTable::Id id, Nanos now) {
+  const Object& object = table_[id];
+  eviction_.erase(id);
+  eviction_.insert(id, ObjectTable::hash(object.key()), object.replicas().front().segment, Eviction::kNone, now);
+  if ((object.flags & kFlagHardPin) != 0) eviction_.pin(id, Eviction::Pin::kHard);
+  if ((object.flags & kFlagSoftPin) != 0) eviction_.pin(id, Eviction::Pin::kSoft);
+}
+
 void Master::release_pins(Nanos now) {
   while (!soft_pins_.empty() && soft_pins_.top().until <= now) {
     const SoftPin pin = soft_pins_.top();

@@ -171,3 +171,20 @@ def test_a_pattern_without_text_removes_nothing(store):
     assert is_zero(store.put("k", b"v"))
     assert store.remove_by_regex("", force=True) == -600
     assert store.is_exist("k") == 1
+
+
+def test_device_memory_is_refused_by_name(store, caplog):
+    import ctypes
+
+    import tidewire
+    from tidewire import _native
+
+    region = ctypes.c_void_p()
+    tidewire.check(_native.lib.tw_test_device_allocate(4096, ctypes.byref(region)))
+    try:
+        assert store.put_from("device", region.value, 4096) == -1012
+        assert is_zero(store.put("host", b"x" * 4096))
+        assert store.get_into("host", region.value, 4096) == -1012
+        assert store.get("host") == b"x" * 4096 and store.is_exist("device") == 0
+    finally:
+        tidewire.check(_native.lib.tw_test_device_free(region))

@@ -218,7 +218,10 @@ bool Oracle::in_touch(const SimMaster& master, const Pattern& former, const Patt
   const auto clients = master.master->clients(master.clock());
   const Nanos under_way = (world_.now() - put.started) * 101 / 100;  // clocks differ
   return std::any_of(former.owners.begin(), former.owners.end(), [&](const ClientPtr& owner) {
-    return owner->lost_at < put.started && std::any_of(clients.begin(), clients.end(), [&](const Master::ClientView& client) {
+    const InventoryEntry* held = owner->membership.inventory().find(former.key);
+    return held != nullptr && held->version == former.version && owner->membership.attached() &&
+           owner->lost_at < put.started &&
+           std::any_of(clients.begin(), clients.end(), [&](const Master::ClientView& client) {
              return client.id == owner->membership.id() && client.live > under_way;
            });
   });

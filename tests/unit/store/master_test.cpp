@@ -210,6 +210,40 @@ TEST(Master, SurvivesTheLossOfAnOwnerThatHasOutdatedEntriesToDrop) {
   EXPECT_EQ(after.master->look("k").code, Code::kNotFound);
 }
 
+// It could displace what another master has put there meanwhile.
+TEST(Master, ARecordThatALostOwnerDidNotAnswerIsNotSentAgain) {
+  Two two;
+  const PutPlace place = two.bench.start_put(kClient, "k", 100);
+  two.bench.end_put(kClient, "k", place.version);
+  Bench::Owner& owner = two.owner_of(place);
+  const ConnectionId connection = &owner == &two.a ? kA : kB;
+  ASSERT_TRUE(two.bench.take<Record>(connection));
+  two.bench.master->on_closed(connection, two.bench.now);
+  constexpr ConnectionId kAgain = 9;
+  two.bench.attach(owner, kAgain);
+  EXPECT_FALSE(two.bench.take<Record>(kAgain));
+  EXPECT_EQ(two.bench.get(kClient, "k").code, Code::kNotFound);
+}
+
+TEST(Master, APutReplacesAnObjectWhoseOwnersAreAllLost) {
+  Two two;
+  const PutPlace first = two.bench.start_put(kClient, "k", 100);
+  two.bench.end_put(kClient, "k", first.version);
+  two.bench.serve(two.owner_of(first));
+  EXPECT_EQ(two.bench.start_put(kClient, "k", 100).code, Code::kExists);
+  two.bench.master->on_closed(&two.owner_of(first) == &two.a ? kA : kB, two.bench.now);
+  EXPECT_EQ(two.bench.start_put(kClient, "k", 100).code, Code::kOk);
+}
+
+TEST(Master, APatternThatWouldTryEverythingEndsSoon) {
+  Two two;
+  two.put(std::string(kMaxKeyBytes, 'a'));
+  two.bench.ask(kClient, RemoveMatching{"(a+)+b", true});
+  EXPECT_EQ(two.bench.take<CountAnswer>(kClient)->count, 0u);
+  two.bench.ask(kClient, RemoveMatching{"(a)\\1", true});
+  EXPECT_EQ(two.bench.take<CountAnswer>(kClient)->code, Code::kInvalidParams);
+}
+
 TEST(Master, AFullStoreAnswersWithinTheBound) {
   Two two;
   two.bench.ask(kClient, PutStart{{"huge"}, {uint64_t{1} << 30}, {}, {}, false});
