@@ -85,9 +85,12 @@ Status NodeImpl::begin(Listening listening, HostPort advertised) {
               "{} listens without a cluster secret: whoever reaches it can read and write registered memory; set "
               "TIDEWIRE_SECRET_FILE",
               identity_.name);
-  acceptor_->start();
   thread_ = start_thread("tw-control", [this] { io_.run(); });
   return Status();
+}
+
+void NodeImpl::serve() {
+  submit([this] { acceptor_->start(); }, nullptr);
 }
 
 void NodeImpl::submit(std::function<void()> task, std::function<void(Status)> reject) {

@@ -73,11 +73,13 @@ struct Options {
 
 class Node {
  public:
-  // Binds and starts. kAddressInUse names the port; "bad address '<text>'" (kInvalidArgument) for malformed names;
+  // Binds and listens; who connects waits until serve(). kAddressInUse names the port; "bad address '<text>'" (kInvalidArgument) for malformed names;
   // wildcard addresses are refused as advertised name. A non-loopback listener without a secret logs one warning.
   static Result<std::unique_ptr<Node>> start(Options options, Handler& handler);
   virtual ~Node() = default;
 
+  // The handler can answer now: from here on peers are served. Once.
+  virtual void serve() = 0;
   virtual uint16_t port() const = 0;
   // "host:port", v6 literals bracketed.
   virtual std::string advertised_address() const = 0;

@@ -29,6 +29,7 @@ class NodeImpl final : public Node {
   ~NodeImpl() override;
   Status begin(Listening listening, HostPort advertised);
 
+  void serve() override;
   uint16_t port() const override { return port_; }
   std::string advertised_address() const override { return identity_.name; }
   std::vector<std::string> rail_addresses() const override { return rail_addresses_; }

@@ -124,7 +124,7 @@ Status Engine::start(const EngineOptions& options) {
   for (const auto& transport : transports_)
     for (RailRecord& rail : transport->rails()) record_.rails.push_back(std::move(rail));
   no_peer_ = std::make_shared<Peer>(static_cast<Peer::Host&>(*this), "(no peer)", SessionOptions{}, std::vector<TransportTraits>{}, 0);
-  started_.store(true, std::memory_order_release);
+  node_->serve();
 
   if (!names_are_addresses_) {
     resolver_ = start_thread("tw-resolver", [this] { resolver_loop(); });
@@ -242,12 +242,7 @@ Status Engine::copy(uint64_t registered, void* memory, uint64_t length, bool to_
 }
 
 PeerRecord Engine::local_record() {
-  // Peers may ask before the transports are up; they get an answer without rails and ask again.
-  if (started_.load(std::memory_order_acquire)) return record_;
-  PeerRecord record;
-  record.protocol_version = control::kProtocolVersion;
-  record.instance = instance_;
-  return record;
+  return record_;
 }
 
 Result<control::FirstRegion> Engine::first_region() {
@@ -257,7 +252,7 @@ Result<control::FirstRegion> Engine::first_region() {
 }
 
 void Engine::on_data_connection(UniqueFd socket, control::DataHello hello) {
-  if (started_.load(std::memory_order_acquire) && tcp_)
+  if (tcp_)
     tcp_->accept(std::move(socket), hello.initiator, hello.initiator_name, hello.channel, hello.rail);
 }
 

@@ -139,7 +139,6 @@ class Engine : public std::enable_shared_from_this<Engine>, private control::Han
   const InstanceId instance_;
   std::string local_name_;
   std::string secret_;
-  std::atomic<bool> started_{false};  // record_ and transports_ are complete
   std::atomic<bool> closed_{false};
   std::mutex close_mutex_;
 

@@ -129,7 +129,7 @@ class Recorder : public Handler {
 };
 
 struct TestNode {
-  explicit TestNode(Options options = {}) {
+  explicit TestNode(Options options = {}, bool serves = true) {
     if (options.advertised.empty()) options.advertised = "127.0.0.1";
     if (options.instance == InstanceId{}) options.instance = make_instance_id();
     instance = options.instance;
@@ -138,7 +138,9 @@ struct TestNode {
     recorder.record.name = options.advertised;
     Result<std::unique_ptr<Node>> started = Node::start(options, recorder);
     status = started.status();
-    if (started.ok()) node = std::move(*started);
+    if (!started.ok()) return;
+    node = std::move(*started);
+    if (serves) node->serve();
   }
   std::string address() const { return node->advertised_address(); }
   Node* operator->() { return node.get(); }

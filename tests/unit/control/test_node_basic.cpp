@@ -7,6 +7,20 @@
 namespace tidewire::control::testing {
 namespace {
 
+// A record that was told too early would have no rails.
+TEST(Node, WhoConnectsBeforeTheNodeServesWaits) {
+  TestNode a, other;
+  TestNode late({}, false);
+  Awaited<Result<PeerRecord>> done;
+  a->fetch_record(late.address(), in(kLong), done.callback());
+  EXPECT_TRUE(probe(a, other.address()).ok());  // the loops have had their turn
+  late.recorder.record.rails.push_back({"tcp", "eth0", "10.0.0.1:4000", 0});
+  late->serve();
+  const Result<PeerRecord> record = done.get();
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->rails.size(), 1u);
+}
+
 TEST(Node, FetchesTheRecordOfAPeer) {
   TestNode a, b;
   b.recorder.record.features = 5;
