@@ -27,6 +27,8 @@ packages=(
   build-essential cmake ninja-build ccache pkg-config patchelf
   # libraries
   libasio-dev libflatbuffers-dev flatbuffers-compiler libfmt-dev libcli11-dev libxxhash-dev nlohmann-json3-dev libssl-dev
+  # headers of fabrics and devices; their libraries are found at run time
+  libfabric-dev libibverbs-dev
   # tests, style
   libgtest-dev libgmock-dev libcpp-httplib-dev clang-format clang-tidy
   # a caller of the C interface in Rust: the compiler alone, some 55 MB
