@@ -5,13 +5,29 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace tidewire::store {
 
 struct Part;
 
+// Of bytes that come one after the other.
+class Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(Checksum&&) noexcept;
+  void add(uint64_t address, uint64_t length);
+  uint64_t value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // Of the parts' bytes, one after the other. `between` is called every 64 MiB.
-uint64_t checksum(const std::vector<Part>& parts, const std::function<void()>& between = [] {});
+uint64_t checksum(
+    const std::vector<Part>& parts, const std::function<void()>& between = [] {});
 
 }  // namespace tidewire::store

@@ -345,13 +345,13 @@ engine::PeerPtr Client::peer(const std::string& endpoint) {
   return peers_[endpoint] = *peer;
 }
 
-engine::TransferSpec Client::transfer(transport::Opcode opcode, const Usable& memory, const Place& place,
+engine::TransferSpec Client::transfer(transport::Opcode opcode, const Usable& memory, uint64_t from, const Place& place,
                                       uint64_t offset, uint64_t length) {
   const engine::PeerPtr owner = peer(place.endpoint);
   Status bad;
   if (!owner) bad = Status::error(tidewire::Code::kUnreachable, "{} is no address of a peer", place.endpoint);
   if (!memory.ok()) bad = Status(tidewire::Code::kNoMemory, "no registered memory to stage a value");
-  return {opcode, memory.address(), place.address + offset, length, owner, bad};
+  return {opcode, memory.address() + from, place.address + offset, length, owner, bad};
 }
 
 bool Client::touchable(const std::string& key, const std::vector<Part>& parts) {

@@ -200,9 +200,9 @@ class Client : private Membership::Io, private MasterLink::Events {
                            Entry (*failed)(Code), bool repeat);
   // The engine's peer; null with the status.
   engine::PeerPtr peer(const std::string& endpoint);
-  // The transfer of a part of an object between usable memory and one of its places.
-  engine::TransferSpec transfer(transport::Opcode opcode, const Usable& memory, const Place& place, uint64_t offset,
-                                uint64_t length);
+  // The transfer of a part of an object between usable memory, `from` its start, and one of its places, `offset` into it.
+  engine::TransferSpec transfer(transport::Opcode opcode, const Usable& memory, uint64_t from, const Place& place,
+                                uint64_t offset, uint64_t length);
   // Sessions and checksums read and write with the processor: device memory is refused by name.
   static bool touchable(const std::string& key, const std::vector<Part>& parts);
   bool own(const Place& place) const { return place.segment.owner == id_; }
@@ -216,9 +216,20 @@ class Client : private Membership::Io, private MasterLink::Events {
   void get_some(const std::vector<GetItem>& items, std::span<const size_t> which, std::vector<int64_t>* results);
   void read_all(const std::vector<GetItem>& items, std::vector<Read>& reads, std::vector<int64_t>* results,
                 std::vector<size_t>* again);
-  bool wait_and_renew(engine::Batch& batch, const std::vector<GetItem>& items, std::vector<Read>& reads,
-                      const std::vector<size_t>& which);
-  Code verify(const GetItem& item, const Read& read) const;
+  struct Reading;
+  struct ReadBatch;
+  struct Stretch;
+  bool read_own(const GetItem& item, const Read& read, std::vector<int64_t>* results, std::vector<size_t>* again);
+  std::vector<ReadBatch> submit_reads(const std::vector<GetItem>& items, const std::vector<Read>& reads,
+                                      std::vector<Reading>& readings);
+  static void take(const ReadBatch& batch, const Stretch& stretch, bool by_memory, Reading* reading);
+  void finish(const std::vector<GetItem>& items, std::vector<Read>& reads, Reading& reading,
+              std::vector<int64_t>* results, std::vector<size_t>* again, std::vector<size_t>* retry);
+  static uint64_t sum_of(const Reading& reading);
+  void wait_and_renew(std::span<const ReadBatch> batches, const std::vector<GetItem>& items, std::vector<Read>& reads,
+                      std::vector<Reading>& readings);
+  void renew(std::span<const ReadBatch> batches, const std::vector<GetItem>& items, std::vector<Read>& reads,
+             std::vector<Reading>& readings);
   void renew_sessions_soon();  // under sessions_mutex_
   bool copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until,
                const std::function<void()>& between);

@@ -136,7 +136,7 @@ Code Client::write_all(const std::vector<PutItem>& items, std::vector<Write>& wr
       uint64_t offset = 0;
       for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].length == 0) continue;
-        transfers.push_back(transfer(transport::Opcode::kWrite, memory[first + i], place, offset, parts[i].length));
+        transfers.push_back(transfer(transport::Opcode::kWrite, memory[first + i], 0, place, offset, parts[i].length));
         target.emplace_back(w, p);
         offset += parts[i].length;
       }

@@ -159,7 +159,7 @@ std::vector<int64_t> Client::write_session(std::vector<GetItem> items) {
       for (size_t p = 0; p < session->places.size(); ++p) {
         const Place& place = session->places[p];
         if (part.length == 0) continue;
-        specs.push_back(transfer(transport::Opcode::kWrite, memory.back(), place, part.offset, part.length));
+        specs.push_back(transfer(transport::Opcode::kWrite, memory.back(), 0, place, part.offset, part.length));
         place_of.push_back(p);
       }
     }
