@@ -109,7 +109,7 @@ void Master::on_message(ConnectionId connection, Message message, Nanos now) {
   } else {
     answer(connection, request, CodeAnswer{Code::kNotSupported});
   }
-  for (const SegmentNumber number : std::exchange(pressed_, {})) keep_below_watermark(number, now);
+  for (const SegmentNumber number : std::exchange(pressed_, {})) keep_below_watermark(number, true, now);
   answer_mounts(now);
   if (space_freed_) retry_waiting_puts(now);
   flush_drops();
@@ -134,11 +134,10 @@ Nanos Master::tick(Nanos now) {
   release_held(now);
   release_pins(now);
   if (sweeping_) sweep(now);
-  bool draining = false;
-  for (SegmentNumber number = 0; number < segments_.size(); ++number) {
-    keep_below_watermark(number, now);
-    draining = draining || segments_[number]->draining;
-  }
+  uint32_t draining = 0;
+  for (SegmentNumber number = 0; number < segments_.size(); ++number)
+    if (keep_below_watermark(number, false, now)) ++draining;
+  draining_ = std::max(draining, 1u);
   flush_drops();
   answer_mounts(now);
   retry_waiting_puts(now);
@@ -148,7 +147,7 @@ Nanos Master::tick(Nanos now) {
   if (!holds_.empty()) next = std::min(next, holds_.top().until);
   if (!attempts_due_.empty()) next = std::min(next, attempts_due_.top().first);
   if (taking_over_) next = std::min(next, now + kStep);
-  if (draining) next = now;
+  if (draining > 0) next = now;
   return std::max(next, now + kMillisecond);
 }
 

@@ -324,10 +324,11 @@ class Master {
   void release_pins(Nanos now);
   // The eviction looks for an object in the segment of its first replica, which is another one now.
   void relist(ObjectTable::Id id, Nanos now);
-  // Starts to evict up to so many bytes of the segment, in objects of at most `largest`; returns how many it will give.
-  uint64_t evict(SegmentNumber segment, uint64_t bytes, uint64_t largest, Nanos now);
+  // Starts to evict up to so many bytes and about so many objects of the segment, of at most `largest` bytes each;
+  // returns how many bytes it will give.
+  uint64_t evict(SegmentNumber segment, uint64_t bytes, uint64_t largest, uint64_t objects, Nanos now);
   uint64_t make_room(const PutStart& start, const std::vector<size_t>& open, Nanos now);
-  void keep_below_watermark(SegmentNumber segment, Nanos now);
+  bool keep_below_watermark(SegmentNumber segment, bool urgent_only, Nanos now);
 
   // Entries of a Record or Drop that go out at once: keys of the greatest length still fit into a message.
   static constexpr size_t kMaxCollected = 2'000;
@@ -380,6 +381,7 @@ class Master {
   std::deque<PutWaiting> puts_waiting_;
   std::vector<MountWaiting> mounts_waiting_;
   bool space_freed_ = false;
+  uint32_t draining_ = 1;            // segments that the last tick found to be, at least 1
   std::set<SegmentNumber> pressed_;  // segments in which space was given out since the last step
 
   struct Hold {

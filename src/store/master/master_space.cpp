@@ -9,8 +9,13 @@
 
 namespace tidewire::store {
 namespace {
-constexpr uint64_t kEvictAtOnce = 500;  // objects: well under a millisecond
-}
+// Objects that one step evicts, at 1 to 2 µs each: for puts that wait; and ahead of need, for all segments together,
+// from where eviction ends up to a full segment.
+constexpr uint64_t kEvictAtOnce = 500;
+constexpr double kGentlest = 32, kFirmest = 500;
+// Up to this share of the way to a full segment only ticks evict: whoever puts does not wait for it.
+constexpr double kUrgent = 2.0 / 3;
+}  // namespace
 
 bool Master::allocatable(const Segment& segment, Nanos now) const {
   const Client& owner = *segment.owner;
@@ -113,12 +118,12 @@ void Master::release_pins(Nanos now) {
 
 // Victims are objects without a reader's lease, not hard-pinned, whose owners can all be told; soft-pinned ones only
 // when nothing else is left.
-uint64_t Master::evict(SegmentNumber number, uint64_t bytes, uint64_t largest, Nanos now) {
+uint64_t Master::evict(SegmentNumber number, uint64_t bytes, uint64_t largest, uint64_t objects, Nanos now) {
   if (taking_over_) return 0;  // an older version may turn up
   // A part at a time, so that nobody waits for long: the rest in the next steps.
   const Segment& segment = *segments_[number];
   const uint64_t mean = segment.space.used_bytes() / std::max<uint64_t>(segment.objects, 1);
-  bytes = std::min(bytes, kEvictAtOnce * std::max(mean, SegmentAllocator::kAlignment));
+  bytes = std::min(bytes, objects * std::max(mean, SegmentAllocator::kAlignment));
   return eviction_.evict(bytes, number, now, [&](ObjectTable::Id id) -> uint64_t {
     const Object& object = table_[id];
     if (object.lease_until > now || object.size > largest) return 0;
@@ -156,26 +161,34 @@ uint64_t Master::make_room(const PutStart& start, const std::vector<size_t>& ope
         coming += segment.space.free_bytes();
       continue;
     }
-    if (segment.evicting < wanted) evict(number, wanted - segment.evicting, UINT64_MAX, now);
+    if (segment.evicting < wanted) evict(number, wanted - segment.evicting, UINT64_MAX, kEvictAtOnce, now);
     coming += segment.evicting;
     if (!holds_.empty() && holds_.top().until <= now + options_.put_wait) coming += segment.held;
   }
   return coming;
 }
 
-// Eviction ahead of need. An object that is larger than what is missing waits until somebody needs its room.
-void Master::keep_below_watermark(SegmentNumber number, Nanos now) {
+// Eviction ahead of need, little by little, and the more the fuller the segment is. An object that is larger than what
+// is missing waits until somebody needs its room. True while there is more to evict.
+bool Master::keep_below_watermark(SegmentNumber number, bool urgent_only, Nanos now) {
   Segment& segment = *segments_[number];
-  if (!segment.mounted || segment.space.size() == 0) return;
+  if (!segment.mounted || segment.space.size() == 0) return false;
   const auto size = static_cast<double>(segment.space.size());
   const uint64_t coming = std::min(segment.evicting + segment.held, segment.space.used_bytes());
   const double used = static_cast<double>(segment.space.used_bytes() - coming);
   const double goal = std::max(options_.high_watermark - options_.eviction_ratio, 0.0) * size;
-  if (used > options_.high_watermark * size) segment.draining = true;
-  if (used <= goal) segment.draining = false;
-  if (!segment.draining) return;
+  if (used <= goal) {
+    segment.draining = false;
+  } else if (used > options_.high_watermark * size) {
+    segment.draining = true;
+  }
+  if (!segment.draining) return false;
+  const double pressure = (used - goal) / (size - goal);
+  if (urgent_only && pressure < kUrgent) return true;
+  const double objects = (kGentlest + (kFirmest - kGentlest) * pressure * pressure) / static_cast<double>(draining_);
   const auto excess = static_cast<uint64_t>(used - goal);
-  if (evict(number, excess, 2 * excess, now) == 0) segment.draining = false;
+  if (evict(number, excess, 2 * excess, static_cast<uint64_t>(objects) + 1, now) == 0) segment.draining = false;
+  return segment.draining;
 }
 
 }  // namespace tidewire::store

@@ -253,5 +253,35 @@ TEST(Master, AFullStoreAnswersWithinTheBound) {
   EXPECT_EQ(answer->puts[0].code, Code::kNoSpace);
 }
 
+// Fault: one step after another of thousands of objects held up every reader for a tenth of a second.
+TEST(Master, EvictsAheadOfNeedInSmallSteps) {
+  Bench bench;
+  Bench::Owner owner{1, {}, 0, 8 << 20}, client{3, {}, 0, 0};
+  bench.attach(owner, kA);
+  bench.attach(client, kClient);
+  bench.live(2 * kSecond, {&owner});
+  const auto used = [&] { return static_cast<double>(bench.master->segments()[0].used) / (8 << 20); };
+  const auto objects = [&] { return bench.master->segments()[0].objects; };
+  for (int i = 0; used() < 0.91; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    const PutPlace place = bench.start_put(kClient, key, 1024);
+    ASSERT_EQ(place.code, Code::kOk);
+    bench.end_put(kClient, key, place.version);
+    bench.serve(owner);
+    ASSERT_TRUE(bench.take<CodesAnswer>(kClient));
+  }
+  const uint64_t full = objects();
+  for (uint64_t before = full;;) {
+    bench.now += kMillisecond;
+    const bool more = bench.master->tick(bench.now) <= bench.now + kMillisecond;
+    EXPECT_LE(before - objects(), 200u);
+    before = objects();
+    if (!more) break;
+  }
+  bench.live(200 * kMillisecond, {&owner});
+  EXPECT_NEAR(used(), 0.85, 0.01);
+  EXPECT_LT(objects(), full);
+}
+
 }  // namespace
 }  // namespace tidewire::store
