@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/rpc/event_loop.h"
 
+#include <sched.h>
+
 #include <system_error>
 
 #include "base/thread.h"
 #include "control/loop.h"
 
 namespace tidewire::store {
+namespace {
+// Longer than what a caller does between two questions to the master.
+constexpr auto kLinger = std::chrono::milliseconds(2);
+// What comes in this time need not wake a sleeping processor, which takes as long as a message between two processes:
+// after something came; and for a caller that waits for an answer, which a master gives as soon as it can.
+constexpr Nanos kSpin = 50 * kMicrosecond;
+constexpr Nanos kCallerSpin = 200 * kMicrosecond;
+}  // namespace
 
 Status EventLoop::start() {
   std::lock_guard join_lock(join_mutex_);
@@ -14,15 +24,96 @@ Status EventLoop::start() {
   if (stopped_) return Status(tidewire::Code::kClosed, name_ + " was stopped already");
   if (thread_.joinable()) return Status(tidewire::Code::kInvalidArgument, name_ + " was started already");
   try {
-    thread_ = start_thread(name_, [this] {
-      thread_id_ = std::this_thread::get_id();
-      io_.run();
-      thread_id_ = std::thread::id();  // the system gives ids out again
-    });
+    thread_ = start_thread(name_, [this] { run_by_thread(); });
   } catch (const std::system_error& error) {
     return Status::error(tidewire::Code::kNoResources, "{}: can't start a thread: {}", name_, error.what());
   }
   return Status();
+}
+
+void EventLoop::run_by_thread() {
+  std::unique_lock lock(turn_mutex_);
+  while (true) {
+    if (!taken_) {
+      taken_ = thread_has_it_ = true;
+      thread_id_ = std::this_thread::get_id();
+      lock.unlock();
+      while (!claimed_.load() && run_next(kSpin)) {
+      }
+      lock.lock();
+      thread_id_ = std::thread::id();  // the system gives ids out again
+      taken_ = thread_has_it_ = claimed_ = false;
+      if (!waiters_.empty()) waiters_.front()->woken_.notify_one();
+      if (io_.stopped()) return;
+    }
+    // Callers run it as long as they come one after the other.
+    for (bool lingering = true; lingering;) {
+      const uint64_t turns = turns_;
+      nudged_ = false;
+      idle_.wait_for(lock, kLinger, [this] { return nudged_ && !taken_; });
+      lingering = taken_ || !waiters_.empty() || (!nudged_ && turns_ != turns);
+    }
+  }
+}
+
+bool EventLoop::run_next(Nanos spin) {
+  while (true) {
+    if (io_.poll_one() > 0) {
+      busy_until_ = monotonic_now() + spin;
+      return true;
+    }
+    if (io_.stopped()) return false;
+    if (monotonic_now() >= busy_until_) return io_.run_one() > 0;
+    sched_yield();
+  }
+}
+
+void EventLoop::nudge() {
+  if (taken_.load()) return;
+  std::lock_guard lock(turn_mutex_);
+  nudged_ = true;
+  idle_.notify_one();
+}
+
+void EventLoop::claim() {
+  std::lock_guard lock(turn_mutex_);
+  if (thread_has_it_) claimed_ = true;
+}
+
+void EventLoop::take_turns(Waiter& waiter, bool posted) {
+  std::unique_lock lock(turn_mutex_);
+  if (posted) {
+    waiters_.push_back(&waiter);
+    while (!waiter.done_ && !io_.stopped()) {
+      if (taken_) {
+        waiter.woken_.wait(lock);
+        continue;
+      }
+      taken_ = true;
+      ++turns_;
+      thread_id_ = std::this_thread::get_id();
+      lock.unlock();
+      while (!waiter.done_ && run_next(kCallerSpin)) {
+      }
+      lock.lock();
+      thread_id_ = std::thread::id();
+      taken_ = false;
+    }
+    std::erase(waiters_, &waiter);
+  }
+  if (taken_) return;
+  if (!waiters_.empty()) {
+    waiters_.front()->woken_.notify_one();
+  } else if (io_.stopped()) {
+    nudged_ = true;
+    idle_.notify_one();
+  }
+}
+
+void EventLoop::wake(Waiter& waiter) {
+  std::lock_guard lock(turn_mutex_);
+  waiter.done_ = true;
+  waiter.woken_.notify_one();
 }
 
 bool EventLoop::run_at(Nanos when, std::function<void()> task) {

@@ -72,15 +72,24 @@ class MasterLink::Impl {
   }
 
   void call(Body request, Nanos deadline, Done done) {
-    const char* name = message_name(request);
-    const uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
-    std::vector<uint8_t> frame = encode({id, false, std::move(request)});
-    if (frame.empty())
-      return done(Status::error(StatusCode::kInvalidArgument,
-                                "a {} that is too large to send, or whose lists don't belong together", name));
-    auto call = std::make_shared<Call>(Call{id, name, deadline, std::move(done), std::move(frame)});
+    std::shared_ptr<Call> call = encoded(std::move(request), deadline, std::move(done));
+    if (!call) return;
     if (loop_.on_thread() && !stopped_) return begin(std::move(call));
     if (!loop_.post([this, call] { begin(call); })) call->done(closed());
+  }
+
+  Result<Body> call_and_wait(Body request, Nanos deadline) {
+    std::optional<Result<Body>> answer;
+    EventLoop::Waiter waiter;
+    bool waiting = false;
+    std::shared_ptr<Call> call = encoded(std::move(request), deadline, [&](Result<Body> result) {
+      answer = std::move(result);
+      if (waiting) loop_.wake(waiter);
+    });
+    if (!call) return std::move(*answer);
+    waiting = true;
+    loop_.run_and_wait(waiter, [this, call] { begin(call); });
+    return answer ? std::move(*answer) : closed();
   }
 
   void answer(uint64_t request, Body body) {
@@ -100,6 +109,17 @@ class MasterLink::Impl {
   }
 
  private:
+  // Null when it can't be sent; `done` knows then.
+  std::shared_ptr<Call> encoded(Body request, Nanos deadline, Done done) {
+    const char* name = message_name(request);
+    const uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
+    std::vector<uint8_t> frame = encode({id, false, std::move(request)});
+    if (!frame.empty()) return std::make_shared<Call>(Call{id, name, deadline, std::move(done), std::move(frame)});
+    done(Status::error(StatusCode::kInvalidArgument,
+                       "a {} that is too large to send, or whose lists don't belong together", name));
+    return nullptr;
+  }
+
   void begin(std::shared_ptr<Call> call) {
     if (call->deadline <= monotonic_now())
       return call->done(Status::error(StatusCode::kTimeout, "{}: the deadline had passed already", options_.master));
@@ -345,17 +365,8 @@ void MasterLink::call(Body request, Nanos deadline, Done done) {
 Result<Body> MasterLink::call_and_wait(Body request, Nanos deadline) {
   if (impl_->loop().on_thread() && !impl_->loop().forked())
     return Status(StatusCode::kInvalidArgument, "call_and_wait() on the link's own thread would wait for itself");
-  std::mutex mutex;
-  std::condition_variable answered;
-  std::optional<Result<Body>> answer;
-  call(std::move(request), deadline, [&](Result<Body> result) {
-    std::lock_guard lock(mutex);
-    answer = std::move(result);
-    answered.notify_one();
-  });
-  std::unique_lock lock(mutex);
-  answered.wait(lock, [&] { return answer.has_value(); });
-  return std::move(*answer);
+  if (impl_->loop().forked()) return forked();
+  return impl_->call_and_wait(std::move(request), deadline);
 }
 
 void MasterLink::answer(uint64_t request, Body body) {
