@@ -10,8 +10,9 @@
 
 namespace tidewire::store {
 namespace {
-// Longer than what a caller does between two questions to the master.
-constexpr auto kLinger = std::chrono::milliseconds(2);
+// Longer than what a caller with small objects does between two questions to the master; short, because so long the
+// master may wait for an answer.
+constexpr auto kLinger = std::chrono::microseconds(300);
 // What comes in this time need not wake a sleeping processor, which takes as long as a message between two processes:
 // after something came; and for a caller that waits for an answer, which a master gives as soon as it can.
 constexpr Nanos kSpin = 50 * kMicrosecond;

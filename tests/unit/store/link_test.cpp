@@ -49,6 +49,59 @@ TEST(Link, AThreadCanWaitForItsAnswer) {
   EXPECT_EQ(inside.get().status().code(), StatusCode::kInvalidArgument) << "it would wait for itself";
 }
 
+TEST(Link, ManyThreadsWaitWhileOthersOnlyAsk) {
+  TestMaster master(answer_at_once);
+  TestClient client(master.address());
+  client.start();
+  std::atomic<int> waited{0}, told{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 200; ++k) {
+        if (client.link->call_and_wait(Exists{{"k"}}, kNever).ok()) ++waited;
+        client.link->call(Heartbeat{}, kNever, [&](const Result<Body>& answer) { told += answer.ok() ? 1 : 0; });
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(waited, 1200);
+  // The calls of before are answered before this one, whoever runs the loop now.
+  Awaited<Result<Body>> last = client.call(Heartbeat{});
+  EXPECT_TRUE(last.get().ok());
+  EXPECT_EQ(told, 1200);
+}
+
+TEST(Link, ThreadsThatWaitAreToldWhenItStops) {
+  TestMaster master(answer_never);
+  TestClient client(master.address());
+  client.start();
+  ASSERT_TRUE(client.wait_up());
+  std::vector<std::thread> threads;
+  std::atomic<int> closed{0};
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      while (client.link->call_and_wait(Heartbeat{}, kNever).status().code() != StatusCode::kClosed) {
+      }
+      ++closed;
+    });
+  ASSERT_TRUE(master.wait([&] { return master.arrived.size() == 4; }));
+  client.link->stop();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(closed, 4);
+}
+
+// The master asks a client in which nobody waits any more, right after somebody did.
+TEST(Link, ARequestIsHeardThoughNobodyWaitsAnyMore) {
+  TestMaster master(answer_at_once);
+  TestClient client(master.address());
+  client.start();
+  for (size_t i = 1; i <= 20; ++i) {
+    ASSERT_TRUE(client.link->call_and_wait(Heartbeat{}, kNever).ok());
+    const ConnectionId connection = master.locked([&] { return master.arrived.back().connection; });
+    master.server->post([&, connection] { master.server->send(connection, {100, false, Heartbeat{}}); });
+    ASSERT_TRUE(client.wait([&] { return client.requests.size() == i; }));
+  }
+}
+
 TEST(Link, AnswersMayComeInAnyOrder) {
   std::vector<std::pair<ConnectionId, Message>> held;
   TestMaster master([&](TestMaster& self, ConnectionId connection, const Message& message) {
