@@ -12,7 +12,7 @@ namespace tidewire::store {
 namespace {
 // Longer than what a caller with small objects does between two questions to the master; short, because so long the
 // master may wait for an answer.
-constexpr auto kLinger = std::chrono::microseconds(300);
+constexpr Nanos kLinger = kMillisecond;
 // What comes in this time need not wake a sleeping processor, which takes as long as a message between two processes:
 // after something came; and for a caller that waits for an answer, which a master gives as soon as it can.
 constexpr Nanos kSpin = 50 * kMicrosecond;
@@ -49,10 +49,9 @@ void EventLoop::run_by_thread() {
     }
     // Callers run it as long as they come one after the other.
     for (bool lingering = true; lingering;) {
-      const uint64_t turns = turns_;
       nudged_ = false;
-      idle_.wait_for(lock, kLinger, [this] { return nudged_ && !taken_; });
-      lingering = taken_ || !waiters_.empty() || (!nudged_ && turns_ != turns);
+      idle_.wait_for(lock, std::chrono::nanoseconds(kLinger), [this] { return nudged_ && !taken_; });
+      lingering = taken_ || !waiters_.empty() || (!nudged_ && monotonic_now() < released_at_ + kLinger);
     }
   }
 }
@@ -91,7 +90,6 @@ void EventLoop::take_turns(Waiter& waiter, bool posted) {
         continue;
       }
       taken_ = true;
-      ++turns_;
       thread_id_ = std::this_thread::get_id();
       lock.unlock();
       while (!waiter.done_ && run_next(kCallerSpin)) {
@@ -99,6 +97,7 @@ void EventLoop::take_turns(Waiter& waiter, bool posted) {
       lock.lock();
       thread_id_ = std::thread::id();
       taken_ = false;
+      released_at_ = monotonic_now();
     }
     std::erase(waiters_, &waiter);
   }

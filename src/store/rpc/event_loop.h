@@ -107,8 +107,8 @@ class EventLoop {
   std::atomic<bool> claimed_{false};  // the own thread should give it up
   bool thread_has_it_ = false;
   bool nudged_ = false;
-  Nanos busy_until_ = 0;  // of who has the turn
-  uint64_t turns_ = 0;    // of callers so far
+  Nanos busy_until_ = 0;   // of who has the turn
+  Nanos released_at_ = 0;  // by a caller
 };
 
 }  // namespace tidewire::store
