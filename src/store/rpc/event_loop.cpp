@@ -15,7 +15,7 @@ namespace {
 constexpr Nanos kLinger = kMillisecond;
 // What comes in this time need not wake a sleeping processor, which takes as long as a message between two processes:
 // after something came; and for a caller that waits for an answer, which a master gives as soon as it can.
-constexpr Nanos kSpin = 50 * kMicrosecond;
+constexpr Nanos kSpin = 20 * kMicrosecond;
 constexpr Nanos kCallerSpin = 200 * kMicrosecond;
 }  // namespace
 
