@@ -7,6 +7,7 @@ import tempfile
 from . import store_cluster
 from .netns import Rails
 from .programs import BUILD, ROOT, TIDEWIRE, Failed, Missing, bench, reference, run
+from .turns import against
 
 TRACE = ROOT.parent / "shared" / "data" / "conversation_trace.jsonl"
 MB = 1_000_000
@@ -25,15 +26,16 @@ def small(_run):
 def same_host(_run):
     """Gets into registered buffers, against the fastest plain copy with as many threads as were busy."""
     values, detail = {}, {}
-    with store_cluster.Cluster(store_cluster.tidewire(True), 1 << 30) as cluster:
+    with store_cluster.Cluster(store_cluster.tidewire(True), 6 << 30) as cluster:
         for size, batch in LARGE:
-            before = reference("copy_reference", "--threads", 2)["bytes_per_s"]
-            ours = cluster.measure("large", "--bytes", size, "--batch", batch, "--pids", cluster.owner["pid"])
-            threads = max(1, round(ours["busy"]))
-            copy = reference("copy_reference", "--threads", threads)["bytes_per_s"]
-            copy = max(copy, before) if threads == 2 else copy
-            values[f"store.same_host_{size // MB}mb"] = ours["bytes_per_s"] / copy
-            detail[size] = {"ours": ours, "threads": threads, "copy": copy}
+            def gets(size=size, batch=batch):
+                return cluster.measure("large", "--bytes", size, "--batch", batch, "--pids", cluster.owner["pid"], "--seconds", 0.6, "--walk", 128 << 20)
+
+            threads = max(1, round(gets()["busy"]))
+            measured = against(lambda threads=threads: reference("copy_reference", "--threads", threads, "--seconds", 0.2)["bytes_per_s"],
+                               lambda gets=gets: gets()["bytes_per_s"])
+            values[f"store.same_host_{size // MB}mb"] = measured["ratio"]
+            detail[size] = {**measured, "threads": threads}
     return {**values, "_detail": detail}
 
 
