@@ -15,15 +15,6 @@ constexpr uint64_t kInlineBytes = 256 * 1024;
 constexpr size_t kInlinePieces = 256;
 // Handlers may post from within on_slice_done; deeper than this the slice goes to a worker instead of down the stack.
 constexpr int kMaxNesting = 8;
-// Chunks are small enough that threads finish a slice together, and large enough that claiming one costs nothing (13 µs
-// of copying).
-constexpr uint64_t kMinChunkBytes = 256 * 1024;
-constexpr uint64_t kMaxChunkBytes = kStepBytes;
-constexpr uint64_t kChunksInSlice = 16;
-
-uint64_t chunk_bytes(const Slice& slice) {
-  return std::clamp(slice.bytes / kChunksInSlice, kMinChunkBytes, kMaxChunkBytes);
-}
 // A region that changes so often while one chunk is copied is not worth waiting for.
 constexpr uint32_t kMaxQuestions = 32;
 
@@ -79,16 +70,16 @@ void Channel::post(SlicePtr slice) {
     Chunk chunk{0, 0, slice->bytes, 0};
     CopyResult result = copy_chunk(remote_, *slice, chunk, stop_);
     if (result.kind == CopyResult::kMissing) {
-      const WorkPtr work = make_work(std::move(slice), {chunk});
+      const WorkPtr work = make_work(std::move(slice), {{chunk}, {1}});
       work->admitted = true;
       park(work, 0, std::move(result.missing));
     } else if (result.kind != CopyResult::kStopped) {
       report(slice, result.status);
     }
   } else {
-    std::vector<Chunk> chunks =
-        is_small(*slice) ? std::vector<Chunk>{{0, 0, slice->bytes, 0}} : cut(*slice, chunk_bytes(*slice));
-    const WorkPtr work = make_work(std::move(slice), std::move(chunks));
+    Stretches stretches =
+        is_small(*slice) ? Stretches{{{0, 0, slice->bytes, 0}}, {1}} : cut(*slice, context_.queue.threads() + 1);
+    const WorkPtr work = make_work(std::move(slice), std::move(stretches));
     if (unknown.empty()) {
       start(work);
     } else {
@@ -99,11 +90,13 @@ void Channel::post(SlicePtr slice) {
   leave();
 }
 
-WorkPtr Channel::make_work(SlicePtr slice, std::vector<Chunk> chunks) {
+WorkPtr Channel::make_work(SlicePtr slice, Stretches stretches) {
   auto work = std::make_shared<Work>();
   work->channel = shared_from_this();
   work->slice = std::move(slice);
-  work->chunks = std::move(chunks);
+  work->chunks = std::move(stretches.chunks);
+  uint32_t begin = 0;
+  for (const uint32_t end : stretches.ends) work->stretches.push_back({std::exchange(begin, end), end});
   work->unfinished = static_cast<uint32_t>(work->chunks.size());
   return work;
 }

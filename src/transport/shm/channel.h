@@ -60,7 +60,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void leave();
   void copy_here();
   void finish_chunk(const WorkPtr& work, const Status& status);
-  WorkPtr make_work(SlicePtr slice, std::vector<Chunk> chunks);
+  WorkPtr make_work(SlicePtr slice, Stretches stretches);
   void start(const WorkPtr& work);
   void readmit(const WorkPtr& work);
   void report(const SlicePtr& slice, const Status& status);

@@ -13,7 +13,10 @@
 namespace tidewire::transport::shm {
 namespace {
 
-constexpr size_t kMaxParts = 512;             // iovecs in one system call; the kernel takes 1024
+constexpr size_t kMaxParts = 512;  // iovecs in one system call; the kernel takes 1024
+// Large enough that claiming a chunk costs nothing (13 µs of copying); all but a stretch's last one end on a page where
+// it begins on one.
+constexpr uint64_t kMinChunkBytes = 256 * 1024, kChunkGrain = 64 * 1024;
 constexpr uint64_t kBounceBytes = 64 * 1024;  // device memory on its way to or from another process's memory
 
 // Whether the operation is possible on a region.
@@ -32,8 +35,7 @@ Status check(const RemoteSide& remote, const RemoteRegion& region, bool writing,
                          where());
   }
   if (region.backing == Backing::kForeign && !remote.foreign.ok()) {
-    return Status::error(Code::kUnsupported, "region {} is not pool memory, and {}", where(),
-                         remote.foreign.message());
+    return Status::error(Code::kUnsupported, "region {} is not pool memory, and {}", where(), remote.foreign.message());
   }
   return {};
 }
@@ -230,24 +232,36 @@ class Mover {
 
 }  // namespace
 
-std::vector<Chunk> cut(const Slice& slice, uint64_t bytes) {
-  std::vector<Chunk> chunks;
-  chunks.reserve(slice.bytes / bytes + 1);
+Stretches cut(const Slice& slice, size_t threads) {
+  Stretches cut;
+  uint64_t at = 0, end = slice.bytes / threads, wanted = 0;
   Chunk chunk;
+  const auto finish = [&] {
+    if (chunk.left > 0) cut.chunks.push_back(chunk);
+    chunk.left = 0;
+  };
   for (uint32_t i = 0; i < slice.pieces.size(); ++i) {
     for (uint64_t offset = 0; offset < slice.pieces[i].length;) {
-      if (chunk.left == 0) chunk = {i, offset, 0, 0};
-      const uint64_t n = std::min(slice.pieces[i].length - offset, bytes - chunk.left);
+      if (at == end && cut.ends.size() + 1 < threads) {
+        finish();
+        cut.ends.push_back(static_cast<uint32_t>(cut.chunks.size()));
+        end = slice.bytes * (cut.ends.size() + 1) / threads;
+      }
+      if (chunk.left == 0) {
+        chunk = {i, offset, 0, 0};
+        wanted = std::clamp((end - at) / 4 / kChunkGrain * kChunkGrain, kMinChunkBytes, kStepBytes);
+      }
+      const uint64_t n = std::min({slice.pieces[i].length - offset, wanted - chunk.left, end - at});
       chunk.left += n;
       offset += n;
-      if (chunk.left == bytes) {
-        chunks.push_back(chunk);
-        chunk.left = 0;
-      }
+      at += n;
+      if (chunk.left == wanted) finish();
     }
   }
-  if (chunk.left > 0) chunks.push_back(chunk);
-  return chunks;
+  finish();
+  cut.ends.resize(threads, static_cast<uint32_t>(cut.chunks.size()));
+  cut.ends.back() = static_cast<uint32_t>(cut.chunks.size());
+  return cut;
 }
 
 Status admit(const RemoteSide& remote, const Slice& slice, std::vector<uint64_t>* unknown) {

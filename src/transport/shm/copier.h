@@ -25,8 +25,13 @@ struct Chunk {
   uint32_t lookups = 0;  // how often it had to ask for regions
 };
 
-// Cuts a slice into chunks of about `bytes`, at borders of pieces where those are small.
-std::vector<Chunk> cut(const Slice& slice, uint64_t bytes);
+// A slice for several threads: each has a stretch of about the same number of bytes, whose chunks get smaller towards
+// its end, so that all threads end together.
+struct Stretches {
+  std::vector<Chunk> chunks;
+  std::vector<uint32_t> ends;  // of each stretch, in chunks
+};
+Stretches cut(const Slice& slice, size_t threads);
 
 // The target, as far as copies need to know it.
 struct RemoteSide {
@@ -44,12 +49,13 @@ struct CopyResult {
   std::vector<uint64_t> missing;  // kMissing: remote addresses whose regions must be asked for
 };
 
-// Looks at all ranges of a slice before any byte of it moves, so that a refused one writes nothing: kPermissionDenied or kUnsupported where a
-// known region forbids it; `unknown` receives the first address of each piece (at most one question's worth) that no known region covers.
+// Looks at all ranges of a slice before any byte of it moves, so that a refused one writes nothing: kPermissionDenied
+// or kUnsupported where a known region forbids it; `unknown` receives the first address of each piece (at most one
+// question's worth) that no known region covers.
 Status admit(const RemoteSide& remote, const Slice& slice, std::vector<uint64_t>* unknown);
 
 // Copies until the chunk is done. `stop` is looked at between steps of at most kStepBytes.
-constexpr uint64_t kStepBytes = uint64_t{1} << 20;
+constexpr uint64_t kStepBytes = uint64_t{4} << 20;
 CopyResult copy_chunk(RemoteSide& remote, const Slice& slice, Chunk& chunk, const std::atomic<bool>& stop);
 
 }  // namespace tidewire::transport::shm

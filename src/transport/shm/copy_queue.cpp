@@ -63,13 +63,7 @@ bool CopyQueue::add(const WorkPtr& work, bool again, uint32_t chunk) {
       work->again.push_back(chunk);
       waiting_.fetch_add(1, std::memory_order_release);
     } else {
-      const size_t threads = workers_.size() + 1;
       const size_t chunks = work->chunks.size();
-      work->stretches.resize(threads);
-      for (size_t i = 0; i < threads; ++i) {
-        work->stretches[i] = {static_cast<uint32_t>(chunks * i / threads),
-                              static_cast<uint32_t>(chunks * (i + 1) / threads)};
-      }
       work->untaken = static_cast<uint32_t>(chunks);
       waiting_.fetch_add(chunks, std::memory_order_release);
     }
