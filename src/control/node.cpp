@@ -85,7 +85,11 @@ Status NodeImpl::begin(Listening listening, HostPort advertised) {
               "{} listens without a cluster secret: whoever reaches it can read and write registered memory; set "
               "TIDEWIRE_SECRET_FILE",
               identity_.name);
-  thread_ = start_thread("tw-control", [this] { io_.run(); });
+  thread_ = start_thread("tw-control", [this] {
+    Runner runner(io_);
+    while (runner.next(kLoopSpin)) {
+    }
+  });
   return Status();
 }
 
@@ -116,8 +120,8 @@ Result<std::shared_ptr<Session>> NodeImpl::session(const std::string& address) {
   return session;
 }
 
-// Peers are known by their records; connections are kept for the most recent ones only, so that ten thousand peers do not take as many
-// descriptors.
+// Peers are known by their records; connections are kept for the most recent ones only, so that ten thousand peers do
+// not take as many descriptors.
 void NodeImpl::make_room() {
   if (sessions_.size() <= kMostIdle) return;
   // Later: the session that asks is on the stack, and may get new work yet.

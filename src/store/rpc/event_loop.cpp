@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/rpc/event_loop.h"
 
-#include <sched.h>
-
 #include <system_error>
 
 #include "base/thread.h"
@@ -13,9 +11,7 @@ namespace {
 // Longer than what a caller with small objects does between two questions to the master; short, because so long the
 // master may wait for an answer.
 constexpr Nanos kLinger = kMillisecond;
-// What comes in this time need not wake a sleeping processor, which takes as long as a message between two processes:
-// after something came; and for a caller that waits for an answer, which a master gives as soon as it can.
-constexpr Nanos kSpin = 20 * kMicrosecond;
+// For a caller that waits for an answer, which a master gives as soon as it can.
 constexpr Nanos kCallerSpin = 200 * kMicrosecond;
 }  // namespace
 
@@ -39,7 +35,7 @@ void EventLoop::run_by_thread() {
       taken_ = thread_has_it_ = true;
       thread_id_ = std::this_thread::get_id();
       lock.unlock();
-      while (!claimed_.load() && run_next(kSpin)) {
+      while (!claimed_.load() && runner_.next(control::kLoopSpin)) {
       }
       lock.lock();
       thread_id_ = std::thread::id();  // the system gives ids out again
@@ -53,18 +49,6 @@ void EventLoop::run_by_thread() {
       idle_.wait_for(lock, std::chrono::nanoseconds(kLinger), [this] { return nudged_ && !taken_; });
       lingering = taken_ || !waiters_.empty() || (!nudged_ && monotonic_now() < released_at_ + kLinger);
     }
-  }
-}
-
-bool EventLoop::run_next(Nanos spin) {
-  while (true) {
-    if (io_.poll_one() > 0) {
-      busy_until_ = monotonic_now() + spin;
-      return true;
-    }
-    if (io_.stopped()) return false;
-    if (monotonic_now() >= busy_until_) return io_.run_one() > 0;
-    sched_yield();
   }
 }
 
@@ -92,7 +76,7 @@ void EventLoop::take_turns(Waiter& waiter, bool posted) {
       taken_ = true;
       thread_id_ = std::this_thread::get_id();
       lock.unlock();
-      while (!waiter.done_ && run_next(kCallerSpin)) {
+      while (!waiter.done_ && runner_.next(kCallerSpin)) {
       }
       lock.lock();
       thread_id_ = std::thread::id();

@@ -23,6 +23,7 @@
 #include "base/fork_guard.h"
 #include "base/status.h"
 #include "control/asio.h"
+#include "control/loop.h"
 
 namespace tidewire::store {
 
@@ -81,9 +82,6 @@ class EventLoop {
     return true;
   }
   void run_by_thread();
-  // Runs what is ready, and waits for it when nothing is, awake for `spin` after the last; false when the loop was
-  // stopped.
-  bool run_next(Nanos spin);
   // The own thread runs the loop at once if nobody does.
   void nudge();
   // It is to give the turn to a caller.
@@ -96,6 +94,7 @@ class EventLoop {
   bool stopped_ = false;
   std::mutex join_mutex_;  // of thread_
   asio::io_context io_{1};
+  control::Runner runner_{io_};  // of who has the turn
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   std::thread thread_;
   std::atomic<std::thread::id> thread_id_{};  // of who has the turn
@@ -107,7 +106,6 @@ class EventLoop {
   std::atomic<bool> claimed_{false};  // the own thread should give it up
   bool thread_has_it_ = false;
   bool nudged_ = false;
-  Nanos busy_until_ = 0;   // of who has the turn
   Nanos released_at_ = 0;  // by a caller
 };
 
