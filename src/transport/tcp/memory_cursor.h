@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/status.h"
+#include "memory/copy_group.h"
 #include "memory/region.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
@@ -78,7 +79,7 @@ class MemoryCursor {
 
  private:
   template <typename Visit>
-  Status walk(uint64_t bytes, PinSet& pins, Visit&& visit);
+  Status walk(uint64_t bytes, PinSet& pins, CopyGroup& copies, Visit&& visit);
 
   PieceView view_;
   const RangeHold* hold_ = nullptr;
