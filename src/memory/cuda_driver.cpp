@@ -54,6 +54,7 @@ const char* bind_all(void* library, CudaDriver& d) {
   required("cuPointerGetAttribute", d.pointer_attribute);
   required("cuStreamCreate", d.stream_create);
   required("cuStreamWaitEvent", d.stream_wait_event);
+  required("cuStreamSynchronize", d.stream_synchronize);
   required("cuEventCreate", d.event_create);
   required("cuEventRecord", d.event_record);
   required("cuEventQuery", d.event_query);

@@ -63,6 +63,7 @@ struct CudaDriver {
   Error (*pointer_attribute)(void* data, int attribute, DevicePointer pointer);
   Error (*stream_create)(Stream* stream, unsigned flags);
   Error (*stream_wait_event)(Stream stream, Event event, unsigned flags);
+  Error (*stream_synchronize)(Stream stream);
   Error (*event_create)(Event* event, unsigned flags);
   Error (*event_record)(Event event, Stream stream);
   Error (*event_query)(Event event);

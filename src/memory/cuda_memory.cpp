@@ -104,7 +104,7 @@ class CudaMemory final : public MemoryKind {
     });
   }
 
-  Status wait_started(int device, bool from_host) const override { return wait(device, from_host ? kFromHost : kToHost); }
+  Status mark(int device, bool from_host, void** mark) const override { return record(device, from_host ? kFromHost : kToHost, mark); }
 
   void* allocate_staging(uint64_t bytes) const override {
     const auto visible = visible_devices();
@@ -116,7 +116,8 @@ class CudaMemory final : public MemoryKind {
     return memory;
   }
 
-  Status wait(int device, Direction direction) const {
+  Status record(int device, Direction direction, void** mark) const {
+    *mark = nullptr;
     return on_device(device, [&](const CudaDriver& driver) -> Status {
       DeviceQueues& queues = queues_of(device);
       const Stream stream = queues.streams[direction].load(std::memory_order_acquire);
@@ -131,16 +132,40 @@ class CudaMemory final : public MemoryKind {
       }
       Error error = event != nullptr ? kSuccess : driver.event_create(&event, kEventDisableTiming);
       if (error == kSuccess) error = driver.event_record(event, stream);
-      if (error == kSuccess) error = driver.event_synchronize(event);
-      if (event != nullptr) {
-        std::lock_guard lock(queues.mutex);
-        queues.spare.push_back(event);
+      if (error != kSuccess) {
+        // What is under way can't be told apart any more: wait for all of it before its memory is touched.
+        driver.stream_synchronize(stream);
+        if (event != nullptr) give_back(queues, event);
+        return driver.status(error, fmt::format("marking copies of cuda:{}", device));
       }
+      *mark = event;
+      return {};
+    });
+  }
+
+  Status wait(const Status& started, int device, Direction direction) const {
+    void* mark = nullptr;
+    TW_RETURN_IF_ERROR(started);
+    TW_RETURN_IF_ERROR(record(device, direction, &mark));
+    return await(device, mark);
+  }
+
+  Status await(int device, void* mark) const override {
+    if (mark == nullptr) return {};
+    return on_device(device, [&](const CudaDriver& driver) -> Status {
+      const auto event = static_cast<Event>(mark);
+      const Error error = driver.event_synchronize(event);
+      give_back(queues_of(device), event);
       return error == kSuccess ? Status() : driver.status(error, fmt::format("waiting for copies of cuda:{}", device));
     });
   }
 
  private:
+  static void give_back(DeviceQueues& queues, Event event) {
+    std::lock_guard lock(queues.mutex);
+    queues.spare.push_back(event);
+  }
+
   static std::string what(const char* verb, uint64_t length, const char* preposition, int device, uint64_t address) {
     return fmt::format("{} {} bytes {} cuda:{} at {:#x}", verb, length, preposition, device, address);
   }
@@ -164,8 +189,7 @@ class CudaMemory final : public MemoryKind {
   }
 
   Status finished(const Status& started, int device, bool from_host) const {
-    if (!started.ok()) return started;
-    return wait_started(device, from_host);
+    return wait(started, device, from_host ? kFromHost : kToHost);
   }
 };
 
@@ -253,7 +277,7 @@ Status copy_within(uint64_t destination, uint64_t source, uint64_t length, int d
   if (error != kSuccess) {
     return driver->status(error, fmt::format("copying {} bytes from {:#x} to {:#x} on cuda:{}", length, source, destination, device));
   }
-  return kind().wait(device, kWithin);
+  return kind().wait({}, device, kWithin);
 }
 
 }  // namespace tidewire::cuda

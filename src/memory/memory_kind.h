@@ -30,8 +30,8 @@ class MemoryKind {
   virtual Status copy_to_host(void* host, uint64_t address, uint64_t length) const = 0;
   virtual Status copy_from_host(uint64_t address, const void* host, uint64_t length) const = 0;
 
-  // The same, started: host memory and range stay valid and untouched until wait_started() returned, also when a later
-  // start fails. `device` is the number in the location. Kinds without such copies do it at once. CopyGroup keeps count.
+  // The same, started: host memory and range stay valid and untouched until await() returned, also when a later start
+  // fails. `device` is the number in the location. Kinds without such copies do it at once. CopyGroup keeps count.
   virtual Status start_to_host(void* host, uint64_t address, uint64_t length, int device) const {
     (void)device;
     return copy_to_host(host, address, length);
@@ -40,9 +40,15 @@ class MemoryKind {
     (void)device;
     return copy_from_host(address, host, length);
   }
-  // Waits for every copy of that direction that this thread started on the device (and may wait for others').
-  virtual Status wait_started(int device, bool from_host) const {
+  // Marks what this thread has started on the device in that direction so far; await() waits for it and takes the mark
+  // back. A null mark needs no waiting.
+  virtual Status mark(int device, bool from_host, void** mark) const {
     (void)device, (void)from_host;
+    *mark = nullptr;
+    return {};
+  }
+  virtual Status await(int device, void* mark) const {
+    (void)device, (void)mark;
     return {};
   }
   // Host memory from which copies of this kind are fastest (pinned); lives as long as the process. Null: any will do.

@@ -34,7 +34,8 @@ void PinSet::clear() {
 
 MemoryCursor::MemoryCursor(PieceView view, const RangeHold& hold, uint64_t bytes)
     : view_(view), hold_(&hold), remaining_(bytes) {
-  direct_ = bytes >= kDirectFrom * view.count && hold.all_host_accessible();
+  staged_ = !hold.all_host_accessible();
+  direct_ = !staged_ && bytes >= kDirectFrom * view.count;
 }
 
 // Calls visit(region, address, length) -> Status for the parts of the next `bytes`, each in a pinned region, and moves
@@ -112,12 +113,8 @@ Status MemoryCursor::map(iovec* out, size_t most_vectors, uint64_t most_bytes, P
   return {};
 }
 
-// Device copies of all pieces are started first and awaited once; before a pinned region is let go, and whatever
-// happened.
-Status MemoryCursor::gather(uint8_t* out, uint64_t bytes) {
-  PinSet pins;
-  CopyGroup copies;  // destroyed before the pins
-  const Status status = walk(bytes, pins, copies, [&](Region& region, uint64_t address, uint64_t part) -> Status {
+Status MemoryCursor::start_gather(uint8_t* out, uint64_t bytes, PinSet& pins, CopyGroup& copies) {
+  return walk(bytes, pins, copies, [&](Region& region, uint64_t address, uint64_t part) -> Status {
     if (region.kind->host_accessible()) {
       std::memcpy(out, reinterpret_cast<const void*>(address), part);
     } else {
@@ -126,14 +123,10 @@ Status MemoryCursor::gather(uint8_t* out, uint64_t bytes) {
     out += part;
     return {};
   });
-  const Status copied = copies.wait();
-  return status.ok() ? copied : status;
 }
 
-Status MemoryCursor::scatter(const uint8_t* in, uint64_t bytes) {
-  PinSet pins;
-  CopyGroup copies;
-  const Status status = walk(bytes, pins, copies, [&](Region& region, uint64_t address, uint64_t part) -> Status {
+Status MemoryCursor::start_scatter(const uint8_t* in, uint64_t bytes, PinSet& pins, CopyGroup& copies) {
+  return walk(bytes, pins, copies, [&](Region& region, uint64_t address, uint64_t part) -> Status {
     if (region.kind->host_accessible()) {
       std::memcpy(reinterpret_cast<void*>(address), in, part);
     } else {
@@ -142,6 +135,21 @@ Status MemoryCursor::scatter(const uint8_t* in, uint64_t bytes) {
     in += part;
     return {};
   });
+}
+
+// Device copies of all pieces are started first and awaited once, before a pinned region is let go.
+Status MemoryCursor::gather(uint8_t* out, uint64_t bytes) {
+  PinSet pins;
+  CopyGroup copies;  // destroyed before the pins
+  const Status status = start_gather(out, bytes, pins, copies);
+  const Status copied = copies.wait();
+  return status.ok() ? copied : status;
+}
+
+Status MemoryCursor::scatter(const uint8_t* in, uint64_t bytes) {
+  PinSet pins;
+  CopyGroup copies;
+  const Status status = start_scatter(in, bytes, pins, copies);
   const Status copied = copies.wait();
   return status.ok() ? copied : status;
 }
