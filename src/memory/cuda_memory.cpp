@@ -134,7 +134,7 @@ class CudaMemory final : public MemoryKind {
       if (error == kSuccess) error = driver.event_record(event, stream);
       if (error != kSuccess) {
         // What is under way can't be told apart any more: wait for all of it before its memory is touched.
-        driver.stream_synchronize(stream);
+        drain(driver, queues);
         if (event != nullptr) give_back(queues, event);
         return driver.status(error, fmt::format("marking copies of cuda:{}", device));
       }
@@ -155,12 +155,20 @@ class CudaMemory final : public MemoryKind {
     return on_device(device, [&](const CudaDriver& driver) -> Status {
       const auto event = static_cast<Event>(mark);
       const Error error = driver.event_synchronize(event);
+      // The caller gets its memory back in any case: nothing that can still be awaited may be under way then.
+      if (error != kSuccess) drain(driver, queues_of(device));
       give_back(queues_of(device), event);
       return error == kSuccess ? Status() : driver.status(error, fmt::format("waiting for copies of cuda:{}", device));
     });
   }
 
  private:
+  static void drain(const CudaDriver& driver, DeviceQueues& queues) {
+    for (const auto& stream : queues.streams) {
+      if (const Stream each = stream.load(std::memory_order_acquire)) (void)driver.stream_synchronize(each);
+    }
+  }
+
   static void give_back(DeviceQueues& queues, Event event) {
     std::lock_guard lock(queues.mutex);
     queues.spare.push_back(event);

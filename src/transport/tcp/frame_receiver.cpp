@@ -81,7 +81,7 @@ FrameReceiver::Outcome FrameReceiver::receive_all(int fd, uint8_t* front, uint64
 
 ssize_t FrameReceiver::receive(int fd, uint8_t* front, size_t front_size, size_t& in_front, size_t& asked,
                                Status& why) {
-  if (state_ == State::kPayload && sink_ != nullptr && sink_->staged() && payload_left_ >= kStagedFrom) {
+  if (state_ == State::kPayload && sink_ != nullptr && sink_->staged() && (touching_ || payload_left_ >= kStagedFrom)) {
     return receive_staged(fd, front, in_front, asked, why);
   }
   const size_t ahead = last_was_large_ ? kAheadAfterLarge : kAheadBytes;
@@ -271,6 +271,7 @@ Status FrameReceiver::finish_payload() {
 
 Status FrameReceiver::place(const uint8_t* bytes, uint64_t count) {
   if (sink_ == nullptr) return {};
+  settle();  // a touch is not begun twice
   if (!client_.begin_touch()) return Status(Code::kCanceled, "lane was cut");
   const Status placed = sink_->scatter(bytes, count);
   client_.end_touch();
