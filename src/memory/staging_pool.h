@@ -12,8 +12,8 @@
 
 namespace tidewire {
 
-// Measured (docs/accelerators.md): below 256 KiB the start of each copy shows, above 1 MiB the first and the last chunk
-// of a transfer, which nothing overlaps.
+// Large enough that starting a copy costs little beside it, small enough that the first and the last chunk of a transfer,
+// which nothing overlaps, do not show. Not compared with other sizes yet.
 constexpr size_t kStagingBytes = 512 << 10;
 
 // One chunk of kStagingBytes; given back on destruction. Movable. Any thread may hold it.
