@@ -88,7 +88,8 @@ const CudaDriver* search() {
   if (library == nullptr) return nullptr;
   static CudaDriver driver{};
   if (const char* missing = bind_all(library, driver)) {
-    log::warn("memory", "libcuda.so.1 of this process has no {}: its driver is too old, device memory is not supported", missing);
+    log::warn("memory", "libcuda.so.1 of this process has no {}: its driver is too old, device memory is not supported",
+              missing);
     return nullptr;
   }
   found = &driver;
@@ -128,7 +129,8 @@ const char* remedy(Error error) {
       return "the device or the host has no memory left for it";
     case kNotInitialized:
     case kDeinitialized:
-      return "the driver can't be used in this process; a child of fork must not use CUDA that its parent initialised (start it with spawn)";
+      return "the driver can't be used in this process; a child of fork must not use CUDA that its parent initialised "
+             "(start it with spawn)";
     case kNoDevice:
     case kInvalidDevice:
       return "no such device is visible; see CUDA_VISIBLE_DEVICES and the permissions of /dev/nvidia*";
@@ -193,7 +195,8 @@ std::string CudaDriver::name_of(Error error) const {
 Status CudaDriver::status(Error error, const std::string& what) const {
   if (error == kSuccess) return {};
   const char* advice = remedy(error);
-  return Status::error(code_of(error), "{}: {}{}{}", what, name_of(error), advice == nullptr ? "" : ": ", advice == nullptr ? "" : advice);
+  return Status::error(code_of(error), "{}: {}{}{}", what, name_of(error), advice == nullptr ? "" : ": ",
+                       advice == nullptr ? "" : advice);
 }
 
 ContextScope::ContextScope(const CudaDriver& driver, int device) : driver_(driver) {
@@ -227,7 +230,8 @@ Result<int> visible_devices() {
 
 Status no_such_device(int device, int visible) {
   const char* filter = std::getenv("CUDA_VISIBLE_DEVICES");
-  return Status::error(Code::kInvalidArgument, "cuda:{} is not one of the {} devices that this process sees (CUDA_VISIBLE_DEVICES {})", device,
+  return Status::error(Code::kInvalidArgument,
+                       "cuda:{} is not one of the {} devices that this process sees (CUDA_VISIBLE_DEVICES {})", device,
                        visible, filter == nullptr ? std::string("is not set") : fmt::format("= '{:.64}'", filter));
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CudaDriver: the functions of NVIDIA's driver interface that Tidewire calls, from a libcuda that the process has loaded
-// already (whoever has a device pointer has one). Nothing is linked, nothing is loaded: without libcuda get() is null and
-// no CUDA path exists. The types and numbers are those of the public interface, which keeps them stable.
+// CudaDriver: the functions of NVIDIA's driver interface that Tidewire calls, from a libcuda that the process has
+// loaded already (whoever has a device pointer has one). Nothing is linked, nothing is loaded: without libcuda get() is
+// null and no CUDA path exists. The types and numbers are those of the public interface, which keeps them stable.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ struct Uuid {
   uint8_t bytes[16];
 };
 
-constexpr Error kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4, kNoDevice = 100,
-                kInvalidDevice = 101, kInvalidContext = 201, kEccUncorrectable = 214, kInvalidHandle = 400,
-                kNotReady = 600, kIllegalAddress = 700, kPeerAccessAlreadyEnabled = 704, kContextIsDestroyed = 709,
-                kLaunchFailed = 719, kNotPermitted = 800, kNotSupported = 801;
+constexpr Error kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4,
+                kNoDevice = 100, kInvalidDevice = 101, kInvalidContext = 201, kEccUncorrectable = 214,
+                kInvalidHandle = 400, kNotReady = 600, kIllegalAddress = 700, kPeerAccessAlreadyEnabled = 704,
+                kContextIsDestroyed = 709, kLaunchFailed = 719, kNotPermitted = 800, kNotSupported = 801;
 
 // Pointer attributes.
 constexpr int kPointerMemoryType = 2, kPointerSyncMemops = 6, kPointerIsManaged = 8, kPointerDeviceOrdinal = 9,
@@ -110,7 +110,8 @@ class ContextScope {
   Status status_;
 };
 
-// How many devices this process sees; kUnsupported without a driver. CUDA_VISIBLE_DEVICES decides it once for a process.
+// How many devices this process sees; kUnsupported without a driver. CUDA_VISIBLE_DEVICES decides it once for a
+// process.
 Result<int> visible_devices();
 // "cuda:5 is not one of the 2 devices that this process sees (CUDA_VISIBLE_DEVICES=0,1)".
 Status no_such_device(int device, int visible);

@@ -104,7 +104,9 @@ class CudaMemory final : public MemoryKind {
     });
   }
 
-  Status mark(int device, bool from_host, void** mark) const override { return record(device, from_host ? kFromHost : kToHost, mark); }
+  Status mark(int device, bool from_host, void** mark) const override {
+    return record(device, from_host ? kFromHost : kToHost, mark);
+  }
 
   void* allocate_staging(uint64_t bytes) const override {
     const auto visible = visible_devices();
@@ -193,7 +195,8 @@ class CudaMemory final : public MemoryKind {
     TW_ASSIGN_OR_RETURN(const PointerFacts facts, classify(address));
     if (facts.device >= 0) return facts.device;
     return Status::error(Code::kNotRegistered,
-                         "{:#x} is not CUDA memory of a device that this process sees; was it freed while registered?", address);
+                         "{:#x} is not CUDA memory of a device that this process sees; was it freed while registered?",
+                         address);
   }
 
   Status finished(const Status& started, int device, bool from_host) const {
@@ -236,7 +239,8 @@ Result<PointerFacts> classify(uint64_t address) {
   // where the parent's device memory still takes up addresses.
   static std::atomic<bool> initialised{false};
   if (error != kNotInitialized) initialised.store(true, std::memory_order_relaxed);
-  if (error == kInvalidValue || (error == kNotInitialized && !initialised.load(std::memory_order_relaxed))) return facts;
+  if (error == kInvalidValue || (error == kNotInitialized && !initialised.load(std::memory_order_relaxed)))
+    return facts;
   if (error != kSuccess) return driver->status(error, fmt::format("asking the CUDA driver what {:#x} is", address));
   if (driver->pointer_attribute(&managed, kPointerIsManaged, address) != kSuccess) managed = 0;
   if (driver->pointer_attribute(&facts.device, kPointerDeviceOrdinal, address) != kSuccess) facts.device = 0;
@@ -283,7 +287,8 @@ Status copy_within(uint64_t destination, uint64_t source, uint64_t length, int d
   TW_RETURN_IF_ERROR(stream_of(*driver, device, kWithin, &stream));
   const Error error = driver->copy(destination, source, length, stream);
   if (error != kSuccess) {
-    return driver->status(error, fmt::format("copying {} bytes from {:#x} to {:#x} on cuda:{}", length, source, destination, device));
+    return driver->status(
+        error, fmt::format("copying {} bytes from {:#x} to {:#x} on cuda:{}", length, source, destination, device));
   }
   return kind().wait({}, device, kWithin);
 }

@@ -12,13 +12,14 @@ constexpr uint64_t kPage = 4096;
 int attribute_of(const CudaDriver& driver, int device, int attribute) {
   Device handle = 0;
   int value = 0;
-  if (driver.device_get(&handle, device) != kSuccess || driver.device_attribute(&value, attribute, handle) != kSuccess) return 0;
+  if (driver.device_get(&handle, device) != kSuccess || driver.device_attribute(&value, attribute, handle) != kSuccess)
+    return 0;
   return value;
 }
 
 Status refused(const PointerFacts& facts, uint64_t address, const char* why, const char* remedy) {
-  return Status::error(Code::kUnsupported, "cuda:{} memory at {:#x} ({}) can't be registered with the NIC: {}; {}", facts.device, address,
-                       kind_name(facts.kind), why, remedy);
+  return Status::error(Code::kUnsupported, "cuda:{} memory at {:#x} ({}) can't be registered with the NIC: {}; {}",
+                       facts.device, address, kind_name(facts.kind), why, remedy);
 }
 
 }  // namespace
@@ -36,11 +37,15 @@ Result<FabricMemory> fabric_memory(uint64_t address, uint64_t length, bool sync_
   if (!scope.status().ok()) return scope.status();
   if (sync_memops) {
     const unsigned on = 1;
-    const Error error = driver->set_pointer_attribute == nullptr ? kNotSupported : driver->set_pointer_attribute(&on, kPointerSyncMemops, address);
+    const Error error = driver->set_pointer_attribute == nullptr
+                            ? kNotSupported
+                            : driver->set_pointer_attribute(&on, kPointerSyncMemops, address);
     if (error != kSuccess) {
-      return refused(facts, address, "it takes no SYNC_MEMOPS, without which this fabric's remote operations fail",
-                     facts.kind == PointerKind::kPooled ? "allocate it with cudaMalloc instead of cudaMallocAsync (PYTORCH_CUDA_ALLOC_CONF=backend:native)"
-                                                        : "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False");
+      return refused(
+          facts, address, "it takes no SYNC_MEMOPS, without which this fabric's remote operations fail",
+          facts.kind == PointerKind::kPooled
+              ? "allocate it with cudaMalloc instead of cudaMallocAsync (PYTORCH_CUDA_ALLOC_CONF=backend:native)"
+              : "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False");
     }
   }
   FabricMemory memory;
@@ -56,11 +61,13 @@ Result<FabricMemory> fabric_memory(uint64_t address, uint64_t length, bool sync_
       return memory;
     }
     if (attribute_of(*driver, facts.device, kDeviceGpuDirect) == 0) {
-      return driver->status(error, fmt::format("a dma-buf for {} bytes of cuda:{} at {:#x}", length, facts.device, address));
+      return driver->status(error,
+                            fmt::format("a dma-buf for {} bytes of cuda:{} at {:#x}", length, facts.device, address));
     }
   } else if (attribute_of(*driver, facts.device, kDeviceGpuDirect) == 0) {
-    return refused(facts, address, "the device has neither dma-buf nor GPUDirect RDMA",
-                   "load nvidia-peermem or use the open kernel modules of the driver; TCP goes through host memory meanwhile");
+    return refused(
+        facts, address, "the device has neither dma-buf nor GPUDirect RDMA",
+        "load nvidia-peermem or use the open kernel modules of the driver; TCP goes through host memory meanwhile");
   }
   memory.dmabuf_base = memory.dmabuf_length = 0;
   return memory;
@@ -69,7 +76,8 @@ Result<FabricMemory> fabric_memory(uint64_t address, uint64_t length, bool sync_
 Status flush_remote_writes(int device) {
   const CudaDriver* driver = CudaDriver::get();
   if (driver == nullptr) return visible_devices().status();
-  if (driver->flush_remote_writes == nullptr) return Status(Code::kUnsupported, "the CUDA driver is older than 11.3 and can't flush remote writes");
+  if (driver->flush_remote_writes == nullptr)
+    return Status(Code::kUnsupported, "the CUDA driver is older than 11.3 and can't flush remote writes");
   ContextScope scope(*driver, device);
   if (!scope.status().ok()) return scope.status();
   const Error error = driver->flush_remote_writes(kFlushCurrentContext, kFlushToAllDevices);

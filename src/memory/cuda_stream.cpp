@@ -40,13 +40,16 @@ void on_stream(void* argument) {
 Status run_in_stream(uint64_t stream, std::function<void()> work) {
   const CudaDriver* driver = CudaDriver::get();
   if (driver == nullptr) return visible_devices().status();
-  if (driver->launch_host_function == nullptr) return Status(Code::kUnsupported, "the CUDA driver is older than 10.0 and has no cuLaunchHostFunc");
+  if (driver->launch_host_function == nullptr)
+    return Status(Code::kUnsupported, "the CUDA driver is older than 10.0 and has no cuLaunchHostFunc");
   const auto handle = reinterpret_cast<Stream>(stream);
   int capturing = 0;
   if (driver->stream_is_capturing != nullptr) {
     const Error error = driver->stream_is_capturing(handle, &capturing);
     if (error != kSuccess) return driver->status(error, fmt::format("asking for the state of stream {:#x}", stream));
-    if (capturing != 0) return Status::error(Code::kUnsupported, "stream {:#x} is being captured into a graph; transfers can't be part of graphs", stream);
+    if (capturing != 0)
+      return Status::error(Code::kUnsupported,
+                           "stream {:#x} is being captured into a graph; transfers can't be part of graphs", stream);
   }
   auto gate = std::make_shared<Gate>();
   // The thread comes first: once the function is on the stream it must not be left without one.

@@ -26,7 +26,7 @@ uint8_t* make_chunk() {
     if (void* pinned = kind->allocate_staging(kStagingBytes)) return static_cast<uint8_t*>(pinned);
   }
   log::debug("staging", "a staging chunk of {} bytes is not pinned", kStagingBytes);
-  return static_cast<uint8_t*>(::operator new(kStagingBytes, std::align_val_t{4096}));
+  return static_cast<uint8_t*>(::operator new (kStagingBytes, std::align_val_t{4096}));
 }
 
 }  // namespace

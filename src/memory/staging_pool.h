@@ -12,8 +12,8 @@
 
 namespace tidewire {
 
-// Measured (docs/accelerators.md): at 128 KiB the start of each copy costs a tenth of the rate, 2 MiB brings nothing that
-// stands out of the spread.
+// Measured (docs/accelerators.md): at 128 KiB the start of each copy costs a tenth of the rate, 2 MiB brings nothing
+// that stands out of the spread.
 constexpr size_t kStagingBytes = 512 << 10;
 
 // One chunk of kStagingBytes; given back on destruction. Movable. Any thread may hold it.

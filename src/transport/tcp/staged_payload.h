@@ -18,7 +18,8 @@ class StagedPayload {
   Status front(const MemoryCursor& payload, const uint8_t*& bytes, uint64_t& count);
   // `count` bytes of the front are gone.
   void consume(uint64_t count);
-  // Starts to fetch what follows, when there is a chunk for it. end_fetch() must follow; its error comes with the chunk.
+  // Starts to fetch what follows, when there is a chunk for it. end_fetch() must follow; its error comes with the
+  // chunk.
   void start_fetch();
   void end_fetch();
   // Forgets everything and gives the chunks back.
