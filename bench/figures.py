@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from figlib import engine, frameworks, goals, quiet, rails, store  # noqa: E402
+from figlib import accelerators, engine, frameworks, goals, quiet, rails, store  # noqa: E402
 from figlib.programs import Failed, Missing  # noqa: E402
 
 # What is measured for each group: (name, function of the run's number, ids that it gives).
@@ -26,6 +26,10 @@ MEASUREMENTS = {
         ("small", engine.small, ["small.same_host", "small.tcp"]),
         ("idle", engine.idle, ["idle.engine", "idle.waiters"]),
         ("peers", engine.peers, ["peers.add", "peers.threads", "peers.descriptors"]),
+    ],
+    "accelerators": [
+        ("staging", accelerators.staging, ["accelerators.staging_write", "accelerators.staging_read"]),
+        ("classification", accelerators.classification, ["accelerators.classification"]),
     ],
     "frameworks": [
         ("vllm", frameworks.vllm, ["frameworks.vllm_tokens", "frameworks.vllm_throughput"]),

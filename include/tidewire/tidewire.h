@@ -199,6 +199,11 @@ TW_API tw_code tw_submit(tw_engine_t engine, const tw_transfer* transfers, size_
 TW_API tw_code tw_submit_lists(tw_engine_t engine, tw_peer_t peer, tw_opcode opcode, const uint64_t* local_addresses,
                                const uint64_t* remote_addresses, const uint64_t* lengths, size_t count,
                                const tw_submit_options* options, tw_batch_t* out);
+/* Queues the same on a CUDA stream (a CUstream as a number; 0 = the default stream of the calling thread's context): it starts when the
+ * stream comes to it, and what is queued later waits for its end. Returns at once. What fails afterwards is logged, and the next call
+ * for that stream returns it. TW_UNSUPPORTED without a CUDA driver in this process, and for a stream that is being captured. */
+TW_API tw_code tw_transfer_in_stream(tw_engine_t engine, tw_peer_t peer, tw_opcode opcode, const uint64_t* local_addresses,
+                                     const uint64_t* remote_addresses, const uint64_t* lengths, size_t count, uint64_t stream);
 /* Waits until the batch is terminal or timeout_ns has passed (UINT64_MAX: until terminal). Returns TW_OK when every transfer
  * COMPLETED, TW_BUSY when it is not yet terminal, otherwise the batch's code. status may be NULL. */
 TW_API tw_code tw_batch_wait(tw_batch_t batch, uint64_t timeout_ns, tw_batch_status* status);

@@ -3,8 +3,9 @@
 
 Names, argument order, defaults and results are those of Mooncake 0.3.12. Addresses and lengths are plain integers
 (bytes). Results are plain ints: 0 for success and a negative number for failure, which is also logged by the logger
-"mooncake", one line each. Wrong argument types raise TypeError; nothing else is raised. Every method may be called from
-any thread and releases the interpreter lock while it waits. What needs CUDA is not here yet.
+"mooncake", one line each. Wrong argument types raise TypeError; nothing else is raised, but by the
+``*_on_cuda`` methods, which raise RuntimeError. Every method may be called from
+any thread and releases the interpreter lock while it waits.
 """
 
 from __future__ import annotations
@@ -221,6 +222,69 @@ class TransferEngine(Core):
         ):
             return b""
         return bytes(out)
+
+    # -- transfers in the order of a CUDA stream --
+
+    def transfer_write_on_cuda(
+        self,
+        target_hostname: str,
+        buffer: int,
+        peer_buffer_address: int,
+        length: int,
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        """Queues a write on a CUDA stream: after what is on it, before what follows. RuntimeError on failure.
+
+        A transfer that fails once the stream has come to it is logged, and the next call for the stream raises.
+        """
+        lists = to_single(buffer, peer_buffer_address, length)
+        self._in_stream(
+            1, target_hostname, lists, to_unsigned(stream_ptr, "stream_ptr"), transport_hint, "transfer_write_on_cuda"
+        )
+
+    def transfer_read_on_cuda(
+        self,
+        target_hostname: str,
+        buffer: int,
+        peer_buffer_address: int,
+        length: int,
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        """Queues a read on a CUDA stream; otherwise as :meth:`transfer_write_on_cuda`."""
+        lists = to_single(buffer, peer_buffer_address, length)
+        self._in_stream(
+            0, target_hostname, lists, to_unsigned(stream_ptr, "stream_ptr"), transport_hint, "transfer_read_on_cuda"
+        )
+
+    def batch_transfer_write_on_cuda(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        """Queues a batch of writes on a CUDA stream; otherwise as :meth:`transfer_write_on_cuda`."""
+        lists = to_lists(buffers, peer_buffer_addresses, lengths)
+        stream = to_unsigned(stream_ptr, "stream_ptr")
+        self._in_stream(1, target_hostname, lists, stream, transport_hint, "batch_transfer_write_on_cuda")
+
+    def batch_transfer_read_on_cuda(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        """Queues a batch of reads on a CUDA stream; otherwise as :meth:`transfer_write_on_cuda`."""
+        lists = to_lists(buffers, peer_buffer_addresses, lengths)
+        stream = to_unsigned(stream_ptr, "stream_ptr")
+        self._in_stream(0, target_hostname, lists, stream, transport_hint, "batch_transfer_read_on_cuda")
 
     # -- transfers that wait --
 

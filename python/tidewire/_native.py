@@ -109,6 +109,7 @@ PROTOTYPES: dict[str, list[Any]] = {
         POINTER(SubmitOptions),
         POINTER(c_uint64),
     ],
+    "tw_transfer_in_stream": [c_uint64, c_uint64, c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_uint64],
     "tw_batch_wait": [c_uint64, c_uint64, POINTER(BatchStatus)],
     "tw_batch_poll": [c_uint64, POINTER(BatchStatus)],
     "tw_batch_transfer_status": [c_uint64, c_size_t, POINTER(TransferStatus)],

@@ -15,6 +15,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "cli/bench_cuda.h"
+
 namespace tidewire::cli::bench {
 
 void check(tw_code code, const char* what) {
@@ -33,8 +35,8 @@ void add_options(CLI::App* command, Options* options) {
   command->add_option("--metadata", options->metadata, "P2PHANDSHAKE (default) or http://host:port");
   command->add_option("--devices", options->devices, "interfaces to use, separated by commas");
   command->add_option("--set", options->settings, "a setting as name=value; may be repeated");
-  command->add_option("--memory", options->memory, "pool: memory of the engine; foreign: memory got elsewhere")
-      ->check(CLI::IsMember({"pool", "foreign"}))
+  command->add_option("--memory", options->memory, "pool: memory of the engine; foreign: memory got elsewhere; cuda: memory of CUDA device 0")
+      ->check(CLI::IsMember({"pool", "foreign", "cuda"}))
       ->capture_default_str();
   command->add_option("--seconds", options->seconds, "how long to measure each figure")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--json", options->json_file, "write the figures to this file; - is standard output");
@@ -112,7 +114,12 @@ tw_peer_t Engine::open(const std::string& name) const {
 }
 
 Buffer::Buffer(const Engine& engine, const std::string& kind, uint64_t length)
-    : engine_(engine), length_(length), pool_(kind == "pool") {
+    : engine_(engine), length_(length), pool_(kind == "pool"), cuda_(kind == "cuda") {
+  if (cuda_) {
+    address_ = allocate_cuda(length);
+    check(tw_register(engine.handle(), address_, length, "*", TW_REMOTE_READ_WRITE), "registering device memory");
+    return;
+  }
   if (pool_) {
     check(tw_allocate(engine.handle(), length, "*", &address_), "allocating pool memory");
   } else {
@@ -130,7 +137,7 @@ Buffer::~Buffer() {
     tw_free(engine_.handle(), address_);
   } else {
     tw_unregister(engine_.handle(), address_);
-    munmap(address_, length_);
+    if (!cuda_) munmap(address_, length_);
   }
 }
 

@@ -31,7 +31,7 @@ struct Options {
   std::string devices;
   std::string target_devices;        // of our own target process; empty = as devices
   std::vector<std::string> settings;
-  std::string memory = "pool";       // pool: tw_allocate; foreign: memory that the program got elsewhere
+  std::string memory = "pool";       // pool: tw_allocate; foreign: memory that the program got elsewhere; cuda: of device 0
   std::string json_file;
   double seconds = 0.5;              // how long each figure is measured
   double line_rate = 0;              // bytes a second; 0 = measure
@@ -80,6 +80,7 @@ class Buffer {
   void* address_ = nullptr;
   uint64_t length_ = 0;
   bool pool_ = false;
+  bool cuda_ = false;
 };
 
 // One batch from three arrays, submitted and waited for. Throws on any failure, with the first failed transfer's text.

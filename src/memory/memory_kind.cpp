@@ -5,9 +5,10 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 
-#include "memory/cuda_probe.h"
+#include "memory/cuda_memory.h"
 #include "memory/numa.h"
 #include "memory/test_device.h"
 
@@ -74,7 +75,7 @@ const MemoryKind& host_memory() {
 }
 
 const std::vector<const MemoryKind*>& memory_kinds() {
-  static const auto* const kinds = new std::vector<const MemoryKind*>{&test_device(), &host_memory()};
+  static const auto* const kinds = new std::vector<const MemoryKind*>{&test_device(), &cuda::memory(), &host_memory()};
   return *kinds;
 }
 
@@ -85,13 +86,7 @@ Result<LocatedMemory> locate_memory(uint64_t address, uint64_t length, const std
                          "no memory at {:#x} with {} bytes: null, empty, or past the end of the address space", address,
                          length);
   }
-  for (uint64_t edge : {address, address + length - 1}) {
-    if (auto cuda = cuda_location(edge)) {
-      return Status::error(
-          Code::kUnsupported,
-          "address {:#x} is device memory ({}), which is not supported yet; copy it to host memory first", edge, *cuda);
-    }
-  }
+  for (const MemoryKind* kind : memory_kinds()) TW_RETURN_IF_ERROR(kind->trouble(address));
   LocatedMemory found{nullptr, {}};
   for (const MemoryKind* kind : memory_kinds()) {
     if (auto where = kind->locate(address, length)) {
@@ -105,11 +100,14 @@ Result<LocatedMemory> locate_memory(uint64_t address, uint64_t length, const std
     }
   }
   if (!wanted.kind.empty() && wanted.kind != found.kind->name()) {
-    const bool known = wanted.kind == "cpu" || wanted.kind == "testdev";
-    return Status::error(
-        known ? Code::kInvalidArgument : Code::kUnsupported, "address {:#x} was given as '{}' but is {} memory{}",
-        address, location, found.location,
-        known ? "; name its location or '*'" : fmt::format("; {} memory is not supported yet", wanted.kind));
+    const MemoryKind* named = nullptr;
+    for (const MemoryKind* kind : memory_kinds())
+      if (kind->name() == wanted.kind) named = kind;
+    const Status missing = named != nullptr ? named->available()
+                                            : Status::error(Code::kUnsupported, "{} memory is not supported here", wanted.kind);
+    return Status::error(missing.ok() ? Code::kInvalidArgument : missing.code(),
+                         "address {:#x} was given as '{}' but is {} memory{}", address, location, found.location,
+                         missing.ok() ? named->hint(location) : "; " + missing.message());
   }
   if (found.kind == &host_memory()) {
     for (uint64_t edge : {address, address + length - 1}) {
@@ -126,15 +124,17 @@ Result<LocatedMemory> locate_memory(uint64_t address, uint64_t length, const std
                          "address {:#x} was given as '{}' but is {} memory; name its location or '*'", address,
                          location, found.location);
   }
+  if (!found.kind->host_accessible()) {
+    found.device = std::atoi(found.location.c_str() + found.location.find(':') + 1);
+  }
   return found;
 }
 
 bool processor_may_touch(uint64_t address, uint64_t length) {
   if (length == 0) return true;
   for (const uint64_t edge : {address, address + length - 1}) {
-    if (cuda_location(edge)) return false;
     for (const MemoryKind* kind : memory_kinds())
-      if (!kind->host_accessible() && kind->locate(edge, 1)) return false;
+      if (!kind->host_accessible() && (kind->locate(edge, 1) || !kind->trouble(edge).ok())) return false;
   }
   return true;
 }

@@ -41,6 +41,7 @@ struct Region {
   uint64_t length = 0;
   std::string location;
   const MemoryKind* kind = nullptr;
+  int device = 0;  // the number in `location`, for copies of the kind
   Permission permission = Permission::kNone;
   PoolBacking backing;
   uint32_t slot = 0;    // small number, reused after removal: index into the same-host guard page

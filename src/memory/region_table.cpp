@@ -142,6 +142,7 @@ Status RegionTable::add_all(const std::vector<Range>& ranges, const std::string&
     region->length = ranges[i].length;
     region->location = located->location;
     region->kind = located->kind;
+    region->device = located->device;
     region->permission = permission;
     region->backing = backing;
     regions.push_back(std::move(region));

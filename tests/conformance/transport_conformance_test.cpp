@@ -23,12 +23,18 @@ std::vector<Path> paths() {
       {"TcpDeviceToHost", "tcp", tcp_only, MemoryKind::kDevice, MemoryKind::kForeign},
       {"TcpHostToDevice", "tcp", tcp_only, MemoryKind::kForeign, MemoryKind::kDevice},
       {"TcpDeviceToDevice", "tcp", tcp_only, MemoryKind::kDevice, MemoryKind::kDevice},
+      {"TcpCudaToHost", "tcp", tcp_only, MemoryKind::kCuda, MemoryKind::kForeign},
+      {"TcpHostToCuda", "tcp", tcp_only, MemoryKind::kForeign, MemoryKind::kCuda},
+      {"TcpCudaToCuda", "tcp", tcp_only, MemoryKind::kCuda, MemoryKind::kCuda},
       {"ShmPoolToPool", "shm", {}, MemoryKind::kPool, MemoryKind::kPool},
       {"ShmHostToPool", "shm", {}, MemoryKind::kForeign, MemoryKind::kPool},
       {"ShmPoolToHost", "shm", {}, MemoryKind::kPool, MemoryKind::kForeign},
       {"ShmHostToHost", "shm", {}, MemoryKind::kForeign, MemoryKind::kForeign},
       {"ShmDeviceToPool", "shm", {}, MemoryKind::kDevice, MemoryKind::kPool},
       {"ShmDeviceToHost", "shm", {}, MemoryKind::kDevice, MemoryKind::kForeign},
+      {"ShmCudaToPool", "shm", {}, MemoryKind::kCuda, MemoryKind::kPool},
+      {"ShmCudaToHost", "shm", {}, MemoryKind::kCuda, MemoryKind::kForeign},
+      {"AutoHostToCuda", "auto", {}, MemoryKind::kForeign, MemoryKind::kCuda},
       {"AutoHostToDevice", "auto", {}, MemoryKind::kForeign, MemoryKind::kDevice},  // falls back from shared memory to TCP
       {"AutoPoolToPool", "auto", {}, MemoryKind::kPool, MemoryKind::kPool},
   };

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "support/cuda.h"
 #include "tidewire/tidewire.h"
 
 namespace tidewire::testing {
@@ -67,7 +68,7 @@ inline std::vector<uint8_t> pattern(uint64_t seed, size_t size) {
   return bytes;
 }
 
-enum class MemoryKind { kPool, kForeign, kDevice };
+enum class MemoryKind { kPool, kForeign, kDevice, kCuda };
 
 // A range of one kind of memory, registered with an engine.
 class Memory {
@@ -84,6 +85,9 @@ class Memory {
       case MemoryKind::kDevice:
         EXPECT_EQ(tw_test_device_allocate(size, &address_), TW_OK) << tw_last_error();
         break;
+      case MemoryKind::kCuda:
+        address_ = reinterpret_cast<void*>(Cuda::get().allocate(size));
+        break;
     }
     EXPECT_EQ(tw_register(engine.handle, address_, size, nullptr, permission), TW_OK) << tw_last_error();
   }
@@ -93,7 +97,19 @@ class Memory {
       return;
     }
     tw_unregister(engine_.handle, address_);
-    kind_ == MemoryKind::kForeign ? (void)munmap(address_, size_) : (void)tw_test_device_free(address_);
+    switch (kind_) {
+      case MemoryKind::kPool:
+        break;
+      case MemoryKind::kForeign:
+        munmap(address_, size_);
+        break;
+      case MemoryKind::kDevice:
+        tw_test_device_free(address_);
+        break;
+      case MemoryKind::kCuda:
+        Cuda::get().free(address());
+        break;
+    }
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;

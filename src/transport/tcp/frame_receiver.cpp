@@ -21,6 +21,8 @@ constexpr uint64_t kLargePayload = 64 << 10;
 // One receive call into memory: bounds how long a region stays pinned.
 constexpr uint64_t kReceiveChunk = 1 << 20;
 constexpr size_t kMostVectors = 1'023;  // UIO_MAXIOV less one for what follows the payload
+// Less of a payload for a device is not worth a staging chunk.
+constexpr uint64_t kStagedFrom = 16 << 10;
 constexpr size_t kKeepBodyBytes = 128 << 10;
 
 struct Front {
@@ -44,12 +46,17 @@ FrameReceiver::Outcome FrameReceiver::run(int fd, uint64_t budget, bool& progres
     ~Free() { busy = false; }
   } free{front.busy};
 
-  const uint64_t stop_at = received_ + budget;
+  const Outcome outcome = receive_all(fd, front.bytes.get(), received_ + budget, progress, why);
+  settle();
+  return outcome;
+}
+
+FrameReceiver::Outcome FrameReceiver::receive_all(int fd, uint8_t* front, uint64_t stop_at, bool& progress, Status& why) {
   while (received_ < stop_at && !client_.paused()) {
     size_t in_front = 0;
     size_t asked = 0;
     why = Status();
-    const ssize_t got = receive(fd, front.bytes.get(), kFrontBytes, in_front, asked, why);
+    const ssize_t got = receive(fd, front, kFrontBytes, in_front, asked, why);
     if (!why.ok()) return Outcome::kEnded;
     if (got < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return Outcome::kDrained;
@@ -63,7 +70,7 @@ FrameReceiver::Outcome FrameReceiver::run(int fd, uint64_t budget, bool& progres
     }
     progress = true;
     received_ += static_cast<uint64_t>(got);
-    const uint8_t* at = front.bytes.get();
+    const uint8_t* at = front;
     why = parse(at, at + in_front);
     if (!why.ok()) return Outcome::kEnded;
     client_.on_received();
@@ -74,6 +81,9 @@ FrameReceiver::Outcome FrameReceiver::run(int fd, uint64_t budget, bool& progres
 
 ssize_t FrameReceiver::receive(int fd, uint8_t* front, size_t front_size, size_t& in_front, size_t& asked,
                                Status& why) {
+  if (state_ == State::kPayload && sink_ != nullptr && sink_->staged() && (touching_ || payload_left_ >= kStagedFrom)) {
+    return receive_staged(fd, front, in_front, asked, why);
+  }
   const size_t ahead = last_was_large_ ? kAheadAfterLarge : kAheadBytes;
   std::array<iovec, kMostVectors + 1> vectors;
   size_t used = 0;
@@ -200,14 +210,68 @@ Status FrameReceiver::begin_frame(const uint8_t* body) {
   return client_.on_frame(header_, body, &sink_);
 }
 
+ssize_t FrameReceiver::receive_staged(int fd, uint8_t* front, size_t& in_front, size_t& asked, Status& why) {
+  Staged& half = staged_[half_];
+  if (half.chunk.bytes() == nullptr) half.chunk = StagingChunk::take();
+  if (const Status copied = half.copies.wait(); !copied.ok() && placed_.ok()) placed_ = copied;
+  half.pins.clear();
+  const uint64_t room = std::min<uint64_t>(payload_left_, kStagingBytes);
+  iovec vectors[2] = {{half.chunk.bytes(), room}, {front, kAheadAfterLarge}};
+  const bool to_the_end = room == payload_left_;
+  asked = room + (to_the_end ? kAheadAfterLarge : 0);
+  msghdr message{};
+  message.msg_iov = vectors;
+  message.msg_iovlen = to_the_end ? 2 : 1;
+  const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+  if (got <= 0) return got;
+  const uint64_t placed = std::min<uint64_t>(got, room);
+  in_front = static_cast<size_t>(got) - placed;
+  payload_left_ -= placed;
+  why = place_staged(placed);
+  if (why.ok() && payload_left_ == 0) {
+    settle();
+    why = finish_payload();
+  }
+  return got;
+}
+
+// Starts to copy what the half holds, and turns to the other. An error ends the lane; a copy that failed only the frame.
+Status FrameReceiver::place_staged(uint64_t count) {
+  Staged& half = staged_[half_];
+  if (!touching_ && !client_.begin_touch()) return Status(Code::kCanceled, "lane was cut");
+  touching_ = true;
+  Status started = placed_;
+  if (started.ok()) started = sink_->start_scatter(half.chunk.bytes(), count, half.pins, half.copies);
+  half.copies.seal();
+  half_ ^= 1;
+  if (!started.ok()) {
+    settle();
+    placed_ = started;
+    sink_ = nullptr;  // the rest is thrown away
+  }
+  return {};
+}
+
+void FrameReceiver::settle() {
+  for (Staged& half : staged_) {
+    if (const Status copied = half.copies.wait(); !copied.ok() && placed_.ok()) placed_ = copied;
+    half.pins.clear();
+  }
+  if (!touching_) return;
+  touching_ = false;
+  client_.end_touch();
+}
+
 Status FrameReceiver::finish_payload() {
   state_ = State::kHeader;
   sink_ = nullptr;
+  for (Staged& half : staged_) half.chunk = StagingChunk();
   return client_.on_payload_end(placed_);
 }
 
 Status FrameReceiver::place(const uint8_t* bytes, uint64_t count) {
   if (sink_ == nullptr) return {};
+  settle();  // a touch is not begun twice
   if (!client_.begin_touch()) return Status(Code::kCanceled, "lane was cut");
   const Status placed = sink_->scatter(bytes, count);
   client_.end_touch();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FrameReceiver turns the bytes of a lane into frames and puts payloads where its client says: straight from the socket
-// into memory for large pieces, through a buffer of the thread for small pieces and for memory that the processor can't
-// touch.
+// into memory for large pieces, through a buffer of the thread for small pieces, and through two staging chunks for
+// memory that the processor can't touch: one is filled from the socket while the other is copied to the device. Between
+// calls of run() no such copy is under way.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "memory/staging_pool.h"
 #include "transport/tcp/memory_cursor.h"
 #include "transport/tcp/wire.h"
 
@@ -53,6 +55,18 @@ class FrameReceiver {
   Status place(const uint8_t* bytes, uint64_t count);
   // One receive call. Returns what recvmsg returns, `asked` = how much it could have been.
   ssize_t receive(int fd, uint8_t* front, size_t front_size, size_t& in_front, size_t& asked, Status& why);
+  // The same into staging, for a sink of device memory.
+  ssize_t receive_staged(int fd, uint8_t* front, size_t& in_front, size_t& asked, Status& why);
+  Status place_staged(uint64_t count);
+  // Waits for the device copies and lets go of what they need.
+  void settle();
+  Outcome receive_all(int fd, uint8_t* front, uint64_t stop_at, bool& progress, Status& why);
+
+  struct Staged {
+    StagingChunk chunk;
+    PinSet pins;
+    CopyGroup copies;  // destroyed before the pins
+  };
 
   Client& client_;
   State state_ = State::kHeader;
@@ -64,6 +78,9 @@ class FrameReceiver {
   uint64_t payload_left_ = 0;
   MemoryCursor* sink_ = nullptr;
   Status placed_;
+  std::array<Staged, 2> staged_;
+  unsigned half_ = 0;      // filled next
+  bool touching_ = false;  // between begin_touch and end_touch
   bool last_was_large_ = false;
   uint64_t received_ = 0;
 };

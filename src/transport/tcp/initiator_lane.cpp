@@ -112,6 +112,7 @@ void InitiatorLane::finish() {
   current_.reset();
   data_slice_.reset();
   for (SlicePtr& slice : batch_) slice.reset();
+  staged_.reset();
   frame_ = OutFrame();
   data_ = MemoryCursor();
   pending.clear();

@@ -142,6 +142,7 @@ class InitiatorLane : public IoHandler,
   std::vector<uint8_t> control_now_;
   SlicePtr current_;
   OutFrame frame_;
+  StagedPayload staged_;  // of frame_
 
   // The receiver's.
   FrameReceiver reader_;

@@ -197,7 +197,7 @@ bool InitiatorLane::send_current(uint64_t most, uint64_t& sent) {
     std::lock_guard lock(mutex_);
     more_follows = !pending_.empty();
   }
-  switch (send_once(fd_.get(), frame_, most, more_follows, sent, why)) {
+  switch (send_once(fd_.get(), frame_, staged_, most, more_follows, sent, why)) {
     case SendOutcome::kFull:
       return false;
     case SendOutcome::kFailed:

@@ -34,13 +34,14 @@ void PinSet::clear() {
 
 MemoryCursor::MemoryCursor(PieceView view, const RangeHold& hold, uint64_t bytes)
     : view_(view), hold_(&hold), remaining_(bytes) {
-  direct_ = bytes >= kDirectFrom * view.count && hold.all_host_accessible();
+  staged_ = !hold.all_host_accessible();
+  direct_ = !staged_ && bytes >= kDirectFrom * view.count;
 }
 
 // Calls visit(region, address, length) -> Status for the parts of the next `bytes`, each in a pinned region, and moves
 // on.
 template <typename Visit>
-Status MemoryCursor::walk(uint64_t bytes, PinSet& pins, Visit&& visit) {
+Status MemoryCursor::walk(uint64_t bytes, PinSet& pins, CopyGroup& copies, Visit&& visit) {
   Region* region = nullptr;
   while (bytes > 0) {
     const uint64_t address = view_.address(index_) + offset_;
@@ -50,6 +51,7 @@ Status MemoryCursor::walk(uint64_t bytes, PinSet& pins, Visit&& visit) {
       if (region == nullptr) return Status::error(Code::kInternal, "{:#x} is not held", address);
       PinSet::Outcome outcome = pins.pin(*region);
       if (outcome == PinSet::Outcome::kFull) {
+        TW_RETURN_IF_ERROR(copies.wait());
         pins.clear();
         outcome = pins.pin(*region);
       }
@@ -111,30 +113,45 @@ Status MemoryCursor::map(iovec* out, size_t most_vectors, uint64_t most_bytes, P
   return {};
 }
 
-Status MemoryCursor::gather(uint8_t* out, uint64_t bytes) {
-  PinSet pins;
-  return walk(bytes, pins, [&out](Region& region, uint64_t address, uint64_t part) -> Status {
+Status MemoryCursor::start_gather(uint8_t* out, uint64_t bytes, PinSet& pins, CopyGroup& copies) {
+  return walk(bytes, pins, copies, [&](Region& region, uint64_t address, uint64_t part) -> Status {
     if (region.kind->host_accessible()) {
       std::memcpy(out, reinterpret_cast<const void*>(address), part);
     } else {
-      TW_RETURN_IF_ERROR(region.kind->copy_to_host(out, address, part));
+      TW_RETURN_IF_ERROR(copies.to_host(region, out, address, part));
     }
     out += part;
     return {};
   });
 }
 
-Status MemoryCursor::scatter(const uint8_t* in, uint64_t bytes) {
-  PinSet pins;
-  return walk(bytes, pins, [&in](Region& region, uint64_t address, uint64_t part) -> Status {
+Status MemoryCursor::start_scatter(const uint8_t* in, uint64_t bytes, PinSet& pins, CopyGroup& copies) {
+  return walk(bytes, pins, copies, [&](Region& region, uint64_t address, uint64_t part) -> Status {
     if (region.kind->host_accessible()) {
       std::memcpy(reinterpret_cast<void*>(address), in, part);
     } else {
-      TW_RETURN_IF_ERROR(region.kind->copy_from_host(address, in, part));
+      TW_RETURN_IF_ERROR(copies.from_host(region, address, in, part));
     }
     in += part;
     return {};
   });
+}
+
+// Device copies of all pieces are started first and awaited once, before a pinned region is let go.
+Status MemoryCursor::gather(uint8_t* out, uint64_t bytes) {
+  PinSet pins;
+  CopyGroup copies;  // destroyed before the pins
+  const Status status = start_gather(out, bytes, pins, copies);
+  const Status copied = copies.wait();
+  return status.ok() ? copied : status;
+}
+
+Status MemoryCursor::scatter(const uint8_t* in, uint64_t bytes) {
+  PinSet pins;
+  CopyGroup copies;
+  const Status status = start_scatter(in, bytes, pins, copies);
+  const Status copied = copies.wait();
+  return status.ok() ? copied : status;
 }
 
 }  // namespace tidewire::transport::tcp

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/status.h"
+#include "memory/copy_group.h"
 #include "memory/region.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
@@ -72,13 +73,19 @@ class MemoryCursor {
   // Fills `out` from the position without moving it; the regions stay pinned in `pins`. kNotRegistered when a region
   // was cut.
   Status map(iovec* out, size_t most_vectors, uint64_t most_bytes, PinSet& pins, Mapped& mapped) const;
+  // Whether some of it is memory that the processor can't touch: large payloads then go through staging.
+  bool staged() const { return staged_; }
   // Copies the next `bytes` (≤ remaining()) out of or into memory and moves on. kNotRegistered when a region was cut.
   Status gather(uint8_t* out, uint64_t bytes);
   Status scatter(const uint8_t* in, uint64_t bytes);
+  // The same, but device copies are only started: out or in, and `pins`, stay until copies.wait() returned, also after
+  // an error.
+  Status start_gather(uint8_t* out, uint64_t bytes, PinSet& pins, CopyGroup& copies);
+  Status start_scatter(const uint8_t* in, uint64_t bytes, PinSet& pins, CopyGroup& copies);
 
  private:
   template <typename Visit>
-  Status walk(uint64_t bytes, PinSet& pins, Visit&& visit);
+  Status walk(uint64_t bytes, PinSet& pins, CopyGroup& copies, Visit&& visit);
 
   PieceView view_;
   const RangeHold* hold_ = nullptr;
@@ -86,6 +93,7 @@ class MemoryCursor {
   size_t index_ = 0;
   uint64_t offset_ = 0;  // in the piece
   bool direct_ = false;
+  bool staged_ = false;
 };
 
 }  // namespace tidewire::transport::tcp

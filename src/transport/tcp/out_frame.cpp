@@ -31,7 +31,7 @@ uint8_t* thread_stage() {
   return stage.get();
 }
 
-SendOutcome send_once(int fd, OutFrame& frame, uint64_t most, bool more, uint64_t& sent, Status& why) {
+SendOutcome send_once(int fd, OutFrame& frame, StagedPayload& staged, uint64_t most, bool more, uint64_t& sent, Status& why) {
   sent = 0;
   std::array<iovec, kMostVectors> vectors;
   size_t used = 0;
@@ -46,13 +46,21 @@ SendOutcome send_once(int fd, OutFrame& frame, uint64_t most, bool more, uint64_
       why = frame.payload.map(vectors.data() + used, kMostVectors - 2, std::min(most, kSendChunk), pins, mapped);
       used += mapped.vectors;
       from_payload = mapped.bytes;
+    } else if (frame.payload.staged()) {
+      const uint8_t* bytes = nullptr;
+      why = staged.front(frame.payload, bytes, from_payload);
+      vectors[used++] = {const_cast<uint8_t*>(bytes), from_payload};
+      if (why.ok()) staged.start_fetch();  // while the socket takes this
     } else {
       from_payload = std::min<uint64_t>(frame.payload.remaining(), kStageBytes);
       MemoryCursor ahead = frame.payload;  // moves on only by what the socket takes
       why = ahead.gather(thread_stage(), from_payload);
       vectors[used++] = {thread_stage(), from_payload};
     }
-    if (!why.ok()) return SendOutcome::kCut;
+    if (!why.ok()) {
+      staged.reset();
+      return SendOutcome::kCut;
+    }
   }
   const bool to_the_end = from_payload == frame.payload.remaining();
   const bool with_tail = to_the_end && !(kTailApart && from_payload > 0);
@@ -67,6 +75,7 @@ SendOutcome send_once(int fd, OutFrame& frame, uint64_t most, bool more, uint64_
   const ssize_t result = sendmsg(fd, &message, flags);
   const int error = errno;
   pins.clear();
+  staged.end_fetch();
   if (result < 0) {
     if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS) return SendOutcome::kFull;
     if (error == EINTR) return SendOutcome::kMore;
@@ -81,6 +90,10 @@ SendOutcome send_once(int fd, OutFrame& frame, uint64_t most, bool more, uint64_
   left -= of_head;
   const uint64_t of_payload = std::min(left, from_payload);
   frame.payload.advance(of_payload);
+  if (staged.holds_chunks()) {
+    staged.consume(of_payload);
+    if (frame.payload.remaining() == 0) staged.reset();
+  }
   left -= of_payload;
   frame.tail_sent += left;
   return SendOutcome::kMore;

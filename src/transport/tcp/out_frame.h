@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "transport/tcp/memory_cursor.h"
+#include "transport/tcp/staged_payload.h"
 
 namespace tidewire::transport::tcp {
 
@@ -31,8 +32,8 @@ enum class SendOutcome {
 };
 
 // One send call on a frame that is not done(), with at most about `most` bytes of its payload. `more`: further bytes follow at once. Memory is
-// touched only inside. Any thread, one at a time.
-SendOutcome send_once(int fd, OutFrame& frame, uint64_t most, bool more, uint64_t& sent, Status& why);
+// touched only inside. `staged` serves the lane's frames in turn. Any thread, one at a time.
+SendOutcome send_once(int fd, OutFrame& frame, StagedPayload& staged, uint64_t most, bool more, uint64_t& sent, Status& why);
 
 // The calling thread's buffer for staged sends; kStageBytes long.
 constexpr size_t kStageBytes = 128 << 10;

@@ -85,7 +85,7 @@ void TargetLane::flush() {
     uint64_t sent = 0;
     Status why;
     const SendOutcome outcome =
-        front.frame.done() ? SendOutcome::kMore : send_once(fd_.get(), front.frame, kSendBudget, answers_.size() > 1, sent, why);
+        front.frame.done() ? SendOutcome::kMore : send_once(fd_.get(), front.frame, staged_, kSendBudget, answers_.size() > 1, sent, why);
     bytes_out_.fetch_add(sent, std::memory_order_relaxed);
     total += sent;
     if (outcome == SendOutcome::kFull) {
@@ -96,6 +96,7 @@ void TargetLane::flush() {
       cut_data(front, why);
     } else if (outcome == SendOutcome::kFailed) {
       // The receiving side hears of it too and ends the lane: not here, where a frame is perhaps being parsed.
+      staged_.reset();
       answers_.clear();
       queued_bytes_ = 0;
       break;

@@ -71,6 +71,7 @@ void TargetLane::end(Status why) {
   io_->remove(token_, fd_.get());
   end_connection(fd_, /*abort=*/why.code() != Code::kPeerGone);
   write_hold_.release();
+  staged_.reset();
   answers_.clear();
   owner_.ended(*this);
 }

@@ -106,6 +106,7 @@ class TargetLane : public IoHandler, public std::enable_shared_from_this<TargetL
   Status write_refused_;
 
   std::deque<Answer> answers_;
+  StagedPayload staged_;  // of the first answer
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
   uint32_t interest_ = 0;
