@@ -2,7 +2,6 @@
 #include "store/owner/inventory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace tidewire::store {
@@ -33,11 +32,15 @@ CodesAnswer Inventory::on_record(const Record& record) {
   if (!obeys(record.term)) return answer;
   for (size_t i = 0; i < record.entries.size(); ++i) {
     const InventoryEntry& entry = record.entries[i];
+    if (entry.key.size() > kMaxKeyBytes) {
+      answer.codes[i] = Code::kInvalidKey;
+      continue;
+    }
     if (taken_back_.contains(entry.segment)) {
       answer.codes[i] = Code::kSegmentNotFound;
       continue;
     }
-    InventoryEntry former;
+    Copy former;
     take(entry.key, entry.version, &former);  // sent again after a lost answer
     drop_overlapping(entry);
     // By the master's clock, which counts, these leases had ended.
@@ -46,13 +49,7 @@ CodesAnswer Inventory::on_record(const Record& record) {
       return range.segment == entry.segment && range.offset < entry.offset + entry.size &&
              entry.offset < range.offset + range.size;
     });
-    std::vector<InventoryEntry>& versions = entries_[entry.key];
-    const auto after =
-        std::upper_bound(versions.begin(), versions.end(), entry.version,
-                         [](Version version, const InventoryEntry& other) { return version < other.version; });
-    versions.insert(after, entry);
-    by_place_[{entry.segment, entry.offset}] = {entry.key, entry.version};
-    ++count_;
+    add(entry);
     answer.codes[i] = Code::kOk;
   }
   return answer;
@@ -65,7 +62,7 @@ CodesAnswer Inventory::on_drop(const Drop& drop, Nanos now) {
   generation_ = std::max(generation_, drop.generation);
   std::erase_if(held_, [now](const auto& held) { return held.first <= now; });
   for (size_t i = 0; i < drop.entries.size(); ++i) {
-    InventoryEntry entry;
+    Copy entry;
     const bool found = take(drop.entries[i].key, drop.entries[i].version, &entry);
     if (found && i < drop.holds.size() && drop.holds[i] > 0)
       held_.push_back({now + drop.holds[i], {entry.segment, entry.offset, entry.size, 0}});
@@ -76,16 +73,17 @@ CodesAnswer Inventory::on_drop(const Drop& drop, Nanos now) {
 
 InventoryChunk Inventory::next_chunk(Cursor* cursor, Nanos now) const {
   InventoryChunk chunk;
-  auto place = by_place_.lower_bound({cursor->segment, cursor->offset});
   uint64_t key_bytes = 0;
-  for (; place != by_place_.end() && chunk.entries.size() < kMaxBatch && key_bytes < kMaxChunkKeyBytes; ++place)
-    for (const InventoryEntry& entry : entries_.at(place->second.first))
-      if (entry.version == place->second.second) {
-        key_bytes += entry.key.size() + entry.group.size();
-        chunk.entries.push_back(entry);
-      }
-  if (place != by_place_.end()) {
-    *cursor = {place->first.segment, place->first.offset};
+  auto next = places_.from({cursor->segment, cursor->offset});
+  for (; next && chunk.entries.size() < kMaxBatch && key_bytes < kMaxChunkKeyBytes;
+       next = places_.from({next->place.segment, next->place.offset + 1}))
+    for_each_copy(next->id, [&](const Copy& copy) {
+      if (copy.segment != next->place.segment || copy.offset != next->place.offset) return;
+      chunk.entries.push_back(entry_of(next->id, copy));
+      key_bytes += chunk.entries.back().key.size() + chunk.entries.back().group.size();
+    });
+  if (next) {
+    *cursor = {next->place.segment, next->place.offset};
     return chunk;
   }
   chunk.last = true;
@@ -94,66 +92,138 @@ InventoryChunk Inventory::next_chunk(Cursor* cursor, Nanos now) const {
   return chunk;
 }
 
-void Inventory::forget(const std::vector<KeyVersion>& entries) {
-  InventoryEntry entry;
-  for (const KeyVersion& name : entries) take(name.key, name.version, &entry);
-}
-
 void Inventory::clear(Nanos max_lease, Nanos now) {
   const Nanos until = std::max(granted_until_, now) + max_lease + max_lease / 50;
-  for (const auto& [key, versions] : entries_)
-    for (const InventoryEntry& entry : versions) held_.push_back({until, {entry.segment, entry.offset, entry.size, 0}});
-  entries_.clear();
-  by_place_.clear();
+  for (Id id = 0; id < table_.end(); ++id)
+    if (table_.used(id))
+      for_each_copy(id, [&](const Copy& copy) { held_.push_back({until, {copy.segment, copy.offset, copy.size, 0}}); });
+  table_ = ObjectTable();
+  older_.clear();
+  groups_.clear();
+  places_.clear();
   count_ = 0;
 }
 
 void Inventory::unmount(uint32_t segment) {
   taken_back_.insert(segment);
-  const auto first = by_place_.lower_bound({segment, 0});
-  const auto last = by_place_.lower_bound({segment + 1, 0});
-  std::vector<KeyVersion> gone;
-  for (auto place = first; place != last; ++place) gone.push_back({place->second.first, place->second.second});
-  forget(gone);
+  for (auto next = places_.from({segment, 0}); next && next->place.segment == segment;
+       next = places_.from({segment, 0}))
+    remove_at(*next);
   std::erase_if(held_, [segment](const auto& held) { return held.second.segment == segment; });
 }
 
-const InventoryEntry* Inventory::find(const std::string& key) const {
-  const auto found = entries_.find(key);
-  return found == entries_.end() ? nullptr : &found->second.back();
+std::optional<InventoryEntry> Inventory::find(std::string_view key) const {
+  const Id id = table_.find(key);
+  if (id == ObjectTable::kNone) return std::nullopt;
+  return entry_of(id, newest(id));
 }
 
-bool Inventory::take(const std::string& key, Version version, InventoryEntry* out) {
-  const auto found = entries_.find(key);
-  if (found == entries_.end()) return false;
-  std::vector<InventoryEntry>& versions = found->second;
-  const auto entry = std::find_if(versions.begin(), versions.end(),
-                                  [version](const InventoryEntry& each) { return each.version == version; });
-  if (entry == versions.end()) return false;
-  *out = std::move(*entry);
-  versions.erase(entry);
-  if (versions.empty()) entries_.erase(found);
-  by_place_.erase({out->segment, out->offset});
+Inventory::Copy Inventory::newest(Id id) const {
+  const Object& object = table_[id];
+  const Replica& replica = object.replicas().front();
+  return {object.version, replica.offset, object.size, object.checksum, replica.segment, object.flags};
+}
+
+void Inventory::set_newest(Id id, const Copy& copy) {
+  Object& object = table_[id];
+  object.version = copy.version;
+  object.size = copy.size;
+  object.checksum = copy.checksum;
+  object.flags = copy.flags;
+  const Replica replica{copy.offset, copy.segment};
+  object.set_replicas({&replica, 1});
+}
+
+template <typename Visit>
+void Inventory::for_each_copy(Id id, Visit&& visit) const {
+  if (!older_.empty())
+    if (const auto older = older_.find(id); older != older_.end())
+      for (const Copy& copy : older->second) visit(copy);
+  visit(newest(id));
+}
+
+InventoryEntry Inventory::entry_of(Id id, const Copy& copy) const {
+  InventoryEntry entry{
+      std::string(table_[id].key()), copy.version, copy.segment, copy.offset, copy.size, copy.checksum, copy.flags, {}};
+  if (groups_.empty()) return entry;
+  if (const auto group = groups_.find({id, copy.version}); group != groups_.end()) entry.group = group->second;
+  return entry;
+}
+
+// The key has no such version.
+void Inventory::add(const InventoryEntry& entry) {
+  Copy copy{entry.version, entry.offset, entry.size, entry.checksum, entry.segment, entry.flags};
+  Id id = table_.find(entry.key);
+  if (id == ObjectTable::kNone) {
+    id = table_.insert(entry.key);
+    set_newest(id, copy);
+  } else {
+    const Copy now = newest(id);
+    if (copy.version > now.version) {
+      set_newest(id, copy);
+      copy = now;
+    }
+    std::vector<Copy>& older = older_[id];
+    const auto after = std::upper_bound(older.begin(), older.end(), copy.version,
+                                        [](Version version, const Copy& other) { return version < other.version; });
+    older.insert(after, copy);
+  }
+  if (!entry.group.empty()) groups_[{id, entry.version}] = entry.group;
+  places_.insert({entry.segment, entry.offset}, id);
+  ++count_;
+}
+
+bool Inventory::take(std::string_view key, Version version, Copy* out) {
+  const Id id = table_.find(key);
+  if (id == ObjectTable::kNone) return false;
+  *out = newest(id);
+  const auto older = older_.find(id);
+  if (out->version == version) {
+    if (older == older_.end()) {
+      table_.erase(id);
+    } else {
+      set_newest(id, older->second.back());
+      older->second.pop_back();
+    }
+  } else {
+    if (older == older_.end()) return false;
+    const auto copy = std::find_if(older->second.begin(), older->second.end(),
+                                   [version](const Copy& each) { return each.version == version; });
+    if (copy == older->second.end()) return false;
+    *out = *copy;
+    older->second.erase(copy);
+  }
+  if (older != older_.end() && older->second.empty()) older_.erase(older);
+  if (!groups_.empty()) groups_.erase({id, version});
+  places_.erase({out->segment, out->offset});
   --count_;
   return true;
+}
+
+void Inventory::remove_at(PlaceOrder::Found found) {
+  Version version = 0;
+  for_each_copy(found.id, [&](const Copy& copy) {
+    if (copy.segment == found.place.segment && copy.offset == found.place.offset) version = copy.version;
+  });
+  Copy gone;
+  if (!take(std::string(table_[found.id].key()), version, &gone)) places_.erase(found.place);
 }
 
 // The master gives a range to one object at a time: what still lies there is something whose removal we were not told
 // of.
 void Inventory::drop_overlapping(const InventoryEntry& entry) {
-  auto place = by_place_.lower_bound({entry.segment, entry.offset});
-  if (place != by_place_.begin()) {
-    const auto before = std::prev(place);
-    const auto [key, version] = before->second;
-    for (const InventoryEntry& other : entries_[key])
-      if (other.version == version && before->first.segment == entry.segment &&
-          other.offset + other.size > entry.offset)
-        place = before;
+  if (const auto before = places_.before({entry.segment, entry.offset})) {
+    bool reaches = false;
+    for_each_copy(before->id, [&](const Copy& copy) {
+      reaches = reaches || (copy.segment == entry.segment && copy.offset == before->place.offset &&
+                            copy.offset + copy.size > entry.offset);
+    });
+    if (reaches) remove_at(*before);
   }
-  std::vector<KeyVersion> gone;
-  for (; place != by_place_.end() && place->first < Place{entry.segment, entry.offset + entry.size}; ++place)
-    gone.push_back({place->second.first, place->second.second});
-  forget(gone);
+  for (auto next = places_.from({entry.segment, entry.offset});
+       next && next->place.segment == entry.segment && next->place.offset < entry.offset + entry.size;
+       next = places_.from({entry.segment, entry.offset}))
+    remove_at(*next);
 }
 
 }  // namespace tidewire::store

@@ -11,13 +11,16 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "store/master/object_table.h"
 #include "store/messages.h"
+#include "store/owner/place_order.h"
 
 namespace tidewire::store {
 
@@ -46,28 +49,39 @@ class Inventory {
   // The segment is not lent any more.
   void unmount(uint32_t segment);
 
-  // The newest version of a key here, nullptr when there is none.
-  const InventoryEntry* find(const std::string& key) const;
+  // The newest version of a key here.
+  std::optional<InventoryEntry> find(std::string_view key) const;
 
  private:
-  struct Place {
-    uint32_t segment;
-    uint64_t offset;
-    friend auto operator<=>(const Place&, const Place&) = default;
+  using Id = ObjectTable::Id;
+  // One version of a key here.
+  struct Copy {
+    Version version = 0;
+    uint64_t offset = 0, size = 0, checksum = 0;
+    uint32_t segment = 0, flags = 0;
   };
   bool obeys(uint64_t term) const { return term == term_; }
-  void forget(const std::vector<KeyVersion>& entries);
-  // Removes the entry of this version; true when there was one.
-  bool take(const std::string& key, Version version, InventoryEntry* out);
+  Copy newest(Id id) const;
+  void set_newest(Id id, const Copy& copy);
+  void add(const InventoryEntry& entry);
+  // Removes this version of the key; false when there was none.
+  bool take(std::string_view key, Version version, Copy* out);
+  // Removes whichever version lies there.
+  void remove_at(PlaceOrder::Found found);
   void drop_overlapping(const InventoryEntry& entry);
+  InventoryEntry entry_of(Id id, const Copy& copy) const;
+  template <typename Visit>
+  void for_each_copy(Id id, Visit&& visit) const;
 
   uint64_t term_ = 0;
   InstanceId master_{};
   Nanos granted_until_ = 0;
   uint64_t generation_ = 0;
   size_t count_ = 0;
-  std::unordered_map<std::string, std::vector<InventoryEntry>> entries_;  // versions of a key, oldest first
-  std::map<Place, std::pair<std::string, Version>> by_place_;
+  ObjectTable table_;                      // the newest version of each key, in its one replica
+  std::map<Id, std::vector<Copy>> older_;  // of keys with several versions, oldest first
+  std::map<std::pair<Id, Version>, std::string> groups_;
+  PlaceOrder places_;
   std::vector<std::pair<Nanos, Held>> held_;
   std::set<uint32_t> taken_back_;  // segments: what is still to be recorded there comes too late
 };

@@ -82,10 +82,9 @@ void Oracle::acknowledging(SimMaster& master, PatternId id) {
     if (const ClientPtr owner = cluster_.find(each.segment.owner)) pattern.owners.push_back(owner);
   // Promise: an acknowledged put is recorded by every owner of its replicas.
   for (const ClientPtr& owner : pattern.owners) {
-    const InventoryEntry* entry = owner->membership.inventory().find(pattern.key);
+    const std::optional<InventoryEntry> entry = owner->membership.inventory().find(pattern.key);
     if (owner->alive && owner->lost_at < pattern.end_sent &&
-        owner->membership.inventory().term() == master.master->term() &&
-        (entry == nullptr || entry->version < pattern.version))
+        owner->membership.inventory().term() == master.master->term() && (!entry || entry->version < pattern.version))
       world_.fail("put {} (key {}) was acknowledged, but {} did not record it", id, pattern.key, owner->name);
   }
 }
@@ -218,9 +217,8 @@ bool Oracle::in_touch(const SimMaster& master, const Pattern& former, const Patt
   const auto clients = master.master->clients(master.clock());
   const Nanos under_way = (world_.now() - put.started) * 101 / 100;  // clocks differ
   return std::any_of(former.owners.begin(), former.owners.end(), [&](const ClientPtr& owner) {
-    const InventoryEntry* held = owner->membership.inventory().find(former.key);
-    return held != nullptr && held->version == former.version && owner->membership.attached() &&
-           owner->lost_at < put.started &&
+    const std::optional<InventoryEntry> held = owner->membership.inventory().find(former.key);
+    return held && held->version == former.version && owner->membership.attached() && owner->lost_at < put.started &&
            std::any_of(clients.begin(), clients.end(), [&](const Master::ClientView& client) {
              return client.id == owner->membership.id() && client.live > under_way;
            });

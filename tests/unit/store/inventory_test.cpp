@@ -83,8 +83,8 @@ TEST(Inventory, RecordsNothingInASegmentThatWasTakenBack) {
   inventory.unmount(0);
   EXPECT_EQ(inventory.size(), 1u);
   EXPECT_EQ(inventory.on_record({1, {entry("late", 9, 64)}}).codes[0], Code::kSegmentNotFound);
-  EXPECT_EQ(inventory.find("late"), nullptr);
-  EXPECT_NE(inventory.find("l"), nullptr);
+  EXPECT_FALSE(inventory.find("late"));
+  EXPECT_TRUE(inventory.find("l"));
 }
 
 TEST(Inventory, GivesItselfInChunksInTheOrderOfPlaces) {
