@@ -36,8 +36,8 @@ class TcpHostile : public testing::Test {
     return RawPeer(std::move(server));
   }
 
+  std::vector<uint8_t> memory_, local_, pristine_;  // outlive the transports
   TcpPair pair_;
-  std::vector<uint8_t> memory_, local_, pristine_;
   uint64_t next_ = 1'000;
 };
 

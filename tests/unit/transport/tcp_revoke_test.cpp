@@ -33,8 +33,8 @@ class TcpRevoke : public testing::Test {
   }
   std::vector<uint8_t> snapshot() { return memory_; }
 
+  std::vector<uint8_t> memory_;  // outlives the transports
   TcpPair pair_;
-  std::vector<uint8_t> memory_;
 };
 
 TEST_F(TcpRevoke, TheRestOfAHalfReceivedWriteIsNotPlaced) {

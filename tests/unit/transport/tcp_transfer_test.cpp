@@ -29,9 +29,9 @@ class TcpTransfer : public testing::Test {
     return {address_of(local_.data()) + local_offset, address_of(remote_.data()) + remote_offset, length};
   }
 
+  std::vector<uint8_t> local_, remote_;  // outlive the transports, whose threads may be on their way out of a send
   TcpPair pair_;
   ChannelId channel_ = 0;
-  std::vector<uint8_t> local_, remote_;
 };
 
 TEST_F(TcpTransfer, EverySizeArrivesExactlyAndNothingBesideIt) {
