@@ -44,19 +44,29 @@ class Runner {
   bool next(Nanos spin) {
     while (io_.poll_one() == 0) {
       if (io_.stopped()) return false;
-      if (monotonic_now() >= awake_until_) {
+      const Nanos before = monotonic_now();
+      if (before >= awake_until_) {
         if (io_.run_one() == 0) return false;
         break;
       }
       sched_yield();
+      // Others want the processor. Who sleeps is woken sooner than who yields, so for a while this sleeps.
+      const Nanos after = monotonic_now();
+      if (after - before > kCrowded) {
+        crowded_until_ = after + 100 * kMillisecond;
+        awake_until_ = 0;
+      }
     }
-    awake_until_ = monotonic_now() + spin;
+    const Nanos now = monotonic_now();
+    awake_until_ = now < crowded_until_ ? 0 : now + spin;
     return true;
   }
 
  private:
   asio::io_context& io_;
+  static constexpr Nanos kCrowded = 100 * kMicrosecond;  // of one yield
   Nanos awake_until_ = 0;
+  Nanos crowded_until_ = 0;
 };
 // For a loop's own thread; short, because processors are shared.
 constexpr Nanos kLoopSpin = 20 * kMicrosecond;
