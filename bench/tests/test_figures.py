@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import figures  # noqa: E402
-from figlib import goals, netns, programs  # noqa: E402
+from figlib import goals, netns, programs, turns  # noqa: E402
 
 
 def test_every_goal_is_measured_and_every_measurement_has_a_goal():
@@ -76,3 +76,20 @@ def test_ten_thousand_names_are_different_and_well_formed():
     names = netns.ManyAddresses.names(10_000, 7000)
     assert len(set(names)) == 10_000
     assert all(all(0 <= int(part) <= 255 for part in name.split(":")[0].split(".")) for name in names)
+
+
+def _references(values):
+    given = iter(values)
+    return lambda: next(given)
+
+
+def test_a_round_in_which_the_machine_changed_does_not_count():
+    # Before and after each of ours: 10, 10 | 10, 20 | 20, 20 | …
+    reference = _references([10, 10, 20, 20, 20, 20, 20])
+    ours = _references([9, 5, 18, 18, 18, 18])
+    assert turns.against(reference, ours) == {"ratio": 0.9, "reference": 20, "ours": 18, "rounds": 5}
+
+
+def test_a_machine_that_always_changes_gives_no_figure():
+    with pytest.raises(programs.Failed, match="changed by more than 7%"):
+        turns.against(_references([10, 20] * turns.TRIES), lambda: 10)

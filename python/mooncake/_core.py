@@ -127,27 +127,6 @@ class Core:
             self._peers.pop(name, None)  # a stale handle: open the peer again, once
         return 0 if self._failed(code, f"{what} to {name}") else out.value
 
-    def _in_stream(self, direction: int, target: str, lists: Lists, stream: int, hint: str, what: str) -> None:
-        """Queues a transfer on a CUDA stream; RuntimeError when it, or an earlier one on the stream, failed."""
-        name = to_string(target, "target_hostname")
-        to_string(hint, "transport_hint")
-        local, remote, lengths = lists
-        handle = self._handle(what)
-        if not handle:
-            raise RuntimeError(f"{what}: there is no engine; initialize() must succeed first")
-        if not local.count == remote.count == lengths.count:
-            raise RuntimeError(
-                f"{what} to {name}: {local.count} buffers, {remote.count} peer addresses, {lengths.count} lengths"
-            )
-        peer = self._peer(handle, name, what)
-        if not peer:
-            raise RuntimeError(f"{what} to {name}: {_native.last_error()}")
-        code = _lib.tw_transfer_in_stream(
-            handle, peer, direction, local.pointer, remote.pointer, lengths.pointer, local.count, stream
-        )
-        if self._failed(code, f"{what} to {name}"):
-            raise RuntimeError(f"{what} to {name}: {code_name(code)}: {_native.last_error()}")
-
     def _finish(self, batch: int, target: str, what: str) -> int:
         """Waits for the terminal state, which the engine bounds, and frees the batch. 0 or -1."""
         status = _native.BatchStatus(state=-1)

@@ -31,7 +31,8 @@ from ._arguments import (
     to_string,
     to_unsigned,
 )
-from ._core import INVALID_ARGUMENT, Core
+from ._core import INVALID_ARGUMENT
+from ._stream_transfers import StreamTransfers
 
 SUPPORT_EFA = False
 SUPPORT_HIP = False
@@ -59,7 +60,7 @@ class InnerTransferEngine:
         self._engine = engine
 
 
-class TransferEngine(Core):
+class TransferEngine(StreamTransfers):
     """Moves bytes between registered memory of this process and of peers. Several in a process are fine.
 
     A peer is named by its session id "host:port" (IPv6: "[addr]:port", brackets optional), where the port is its
@@ -222,69 +223,6 @@ class TransferEngine(Core):
         ):
             return b""
         return bytes(out)
-
-    # -- transfers in the order of a CUDA stream --
-
-    def transfer_write_on_cuda(
-        self,
-        target_hostname: str,
-        buffer: int,
-        peer_buffer_address: int,
-        length: int,
-        stream_ptr: int = 0,
-        transport_hint: str = "",
-    ) -> None:
-        """Queues a write on a CUDA stream: after what is on it, before what follows. RuntimeError on failure.
-
-        A transfer that fails once the stream has come to it is logged, and the next call for the stream raises.
-        """
-        lists = to_single(buffer, peer_buffer_address, length)
-        self._in_stream(
-            1, target_hostname, lists, to_unsigned(stream_ptr, "stream_ptr"), transport_hint, "transfer_write_on_cuda"
-        )
-
-    def transfer_read_on_cuda(
-        self,
-        target_hostname: str,
-        buffer: int,
-        peer_buffer_address: int,
-        length: int,
-        stream_ptr: int = 0,
-        transport_hint: str = "",
-    ) -> None:
-        """Queues a read on a CUDA stream; otherwise as :meth:`transfer_write_on_cuda`."""
-        lists = to_single(buffer, peer_buffer_address, length)
-        self._in_stream(
-            0, target_hostname, lists, to_unsigned(stream_ptr, "stream_ptr"), transport_hint, "transfer_read_on_cuda"
-        )
-
-    def batch_transfer_write_on_cuda(
-        self,
-        target_hostname: str,
-        buffers: Sequence[int],
-        peer_buffer_addresses: Sequence[int],
-        lengths: Sequence[int],
-        stream_ptr: int = 0,
-        transport_hint: str = "",
-    ) -> None:
-        """Queues a batch of writes on a CUDA stream; otherwise as :meth:`transfer_write_on_cuda`."""
-        lists = to_lists(buffers, peer_buffer_addresses, lengths)
-        stream = to_unsigned(stream_ptr, "stream_ptr")
-        self._in_stream(1, target_hostname, lists, stream, transport_hint, "batch_transfer_write_on_cuda")
-
-    def batch_transfer_read_on_cuda(
-        self,
-        target_hostname: str,
-        buffers: Sequence[int],
-        peer_buffer_addresses: Sequence[int],
-        lengths: Sequence[int],
-        stream_ptr: int = 0,
-        transport_hint: str = "",
-    ) -> None:
-        """Queues a batch of reads on a CUDA stream; otherwise as :meth:`transfer_write_on_cuda`."""
-        lists = to_lists(buffers, peer_buffer_addresses, lengths)
-        stream = to_unsigned(stream_ptr, "stream_ptr")
-        self._in_stream(0, target_hostname, lists, stream, transport_hint, "batch_transfer_read_on_cuda")
 
     # -- transfers that wait --
 

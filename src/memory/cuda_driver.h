@@ -19,16 +19,10 @@ using DevicePointer = unsigned long long;
 using Context = struct ContextTag*;
 using Stream = struct StreamTag*;
 using Event = struct EventTag*;
-struct IpcHandle {
-  char bytes[64];
-};
-struct Uuid {
-  uint8_t bytes[16];
-};
 
 constexpr Error kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4,
                 kNoDevice = 100, kInvalidDevice = 101, kInvalidContext = 201, kEccUncorrectable = 214,
-                kInvalidHandle = 400, kNotReady = 600, kIllegalAddress = 700, kPeerAccessAlreadyEnabled = 704,
+                kIllegalAddress = 700,
                 kContextIsDestroyed = 709, kLaunchFailed = 719, kNotPermitted = 800, kNotSupported = 801;
 
 // Pointer attributes.
@@ -36,10 +30,9 @@ constexpr int kPointerMemoryType = 2, kPointerSyncMemops = 6, kPointerIsManaged 
               kPointerIpcCapable = 10, kPointerRangeStart = 11, kPointerRangeSize = 12, kPointerMempool = 17;
 constexpr unsigned kMemoryTypeHost = 1, kMemoryTypeDevice = 2;
 // Device attributes.
-constexpr int kDevicePciBus = 33, kDevicePciDevice = 34, kDevicePciDomain = 50, kDeviceGpuDirect = 116,
-              kDeviceFlushOptions = 117, kDeviceWritesOrdering = 118, kDeviceDmaBuf = 124;
+constexpr int kDeviceGpuDirect = 116, kDeviceWritesOrdering = 118, kDeviceDmaBuf = 124;
 // Flags.
-constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2, kHostAllocPortable = 1, kIpcLazyPeerAccess = 1;
+constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2, kHostAllocPortable = 1;
 constexpr int kHandleDmaBuf = 1;
 constexpr int kFlushCurrentContext = 0, kFlushToAllDevices = 200;
 constexpr int kOrderedForAllDevices = 200;
@@ -50,12 +43,9 @@ struct CudaDriver {
   static const CudaDriver* get();
 
   Error (*init)(unsigned flags);
-  Error (*driver_version)(int* version);
   Error (*error_name)(Error error, const char** text);
-  Error (*error_text)(Error error, const char** text);
   Error (*device_count)(int* count);
   Error (*device_get)(Device* device, int ordinal);
-  Error (*device_name)(char* name, int size, Device device);
   Error (*device_attribute)(int* value, int attribute, Device device);
   Error (*primary_retain)(Context* context, Device device);
   Error (*context_push)(Context context);
@@ -66,20 +56,13 @@ struct CudaDriver {
   Error (*stream_synchronize)(Stream stream);
   Error (*event_create)(Event* event, unsigned flags);
   Error (*event_record)(Event event, Stream stream);
-  Error (*event_query)(Event event);
   Error (*event_synchronize)(Event event);
   Error (*copy_to_host)(void* host, DevicePointer source, size_t bytes, Stream stream);
   Error (*copy_from_host)(DevicePointer destination, const void* host, size_t bytes, Stream stream);
   Error (*copy)(DevicePointer destination, DevicePointer source, size_t bytes, Stream stream);
   Error (*host_allocate)(void** memory, size_t bytes, unsigned flags);
-  Error (*host_free)(void* memory);
 
   // Null in drivers that are too old; whoever needs one says so.
-  Error (*device_uuid)(Uuid* uuid, Device device);
-  Error (*ipc_get)(IpcHandle* handle, DevicePointer pointer);
-  Error (*ipc_open)(DevicePointer* pointer, IpcHandle handle, unsigned flags);
-  Error (*ipc_close)(DevicePointer pointer);
-  Error (*address_range)(DevicePointer* base, size_t* size, DevicePointer pointer);
   Error (*retain_allocation)(unsigned long long* handle, void* address);
   Error (*release_allocation)(unsigned long long handle);
   Error (*handle_for_range)(void* handle, DevicePointer pointer, size_t size, int type, unsigned long long flags);

@@ -228,8 +228,8 @@ class Client : private Membership::Io, private MasterLink::Events {
   static uint64_t sum_of(const Reading& reading);
   void wait_and_renew(std::span<const ReadBatch> batches, const std::vector<GetItem>& items, std::vector<Read>& reads,
                       std::vector<Reading>& readings);
-  void renew(std::span<const ReadBatch> batches, const std::vector<GetItem>& items, std::vector<Read>& reads,
-             std::vector<Reading>& readings);
+  void renew(std::span<const ReadBatch> batches, Nanos until, const std::vector<GetItem>& items,
+             std::vector<Read>& reads, std::vector<Reading>& readings);
   void renew_sessions_soon();  // under sessions_mutex_
   bool copy_in(const std::vector<Part>& parts, uint64_t address, const Nanos* until,
                const std::function<void()>& between);

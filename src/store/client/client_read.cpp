@@ -232,26 +232,22 @@ void Client::wait_and_renew(std::span<const ReadBatch> batches, const std::vecto
                           engine_->settings().busy_poll))
       return;
     if (lease_until - monotonic_now() > kSecond) continue;  // half of what is left, until little is
-    renew(batches, items, reads, readings);
+    renew(batches, lease_until, items, reads, readings);
     renewable = std::all_of(first.stretches.begin(), first.stretches.end(), [&](const Stretch& stretch) {
       return reads[readings[stretch.reading].read].lease_until > lease_until;
     });
   }
 }
 
-void Client::renew(std::span<const ReadBatch> batches, const std::vector<GetItem>& items, std::vector<Read>& reads,
-                   std::vector<Reading>& readings) {
+// Asks the master once, until `until`, about all objects of the batches.
+void Client::renew(std::span<const ReadBatch> batches, Nanos until, const std::vector<GetItem>& items,
+                   std::vector<Read>& reads, std::vector<Reading>& readings) {
   std::vector<size_t> which;  // readings
-  Nanos until = kNever;
   for (const ReadBatch& batch : batches)
     for (const Stretch& stretch : batch.stretches)
       if (which.empty() || which.back() != stretch.reading) which.push_back(stretch.reading);
   Get request;
-  for (const size_t w : which) {
-    const Read& read = reads[readings[w].read];
-    request.keys.push_back(items[read.item].key);
-    until = std::min(until, read.lease_until);
-  }
+  for (const size_t w : which) request.keys.push_back(items[reads[readings[w].read].item].key);
   const Nanos asked = monotonic_now();
   GetAnswer answer;
   if (call(request, until, &answer) != Code::kOk || answer.gets.size() != which.size()) return;

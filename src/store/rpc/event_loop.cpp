@@ -90,7 +90,7 @@ void EventLoop::take_turns(Waiter& waiter, bool posted) {
     waiters_.front()->woken_.notify_one();
   } else if (io_.stopped()) {
     nudged_ = true;
-    idle_.notify_one();
+    idle_.notify_all();  // the own thread, and stop()
   }
 }
 
@@ -129,6 +129,9 @@ void EventLoop::stop(std::function<void()> last) {
     io_.run();
     thread_id_ = std::thread::id();
   }
+  // Callers that were told are on their way out of here.
+  std::unique_lock lock(turn_mutex_);
+  idle_.wait(lock, [this] { return waiters_.empty(); });
 }
 
 }  // namespace tidewire::store

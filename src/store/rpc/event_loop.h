@@ -69,8 +69,9 @@ class EventLoop {
   bool on_thread() const { return thread_id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
   bool forked() const { return generation_ != fork_generation(); }
 
-  // Runs `last` on the loop as its end, once, then waits for the thread. Further calls wait only. On the loop's own
-  // thread it returns before the end. Without a start() the caller runs what is left.
+  // Runs `last` on the loop as its end, once, then waits for the thread and for the callers in run_and_wait(), which
+  // `last` must wake. Further calls wait only. Called on the loop it returns before the end. Without a start() the
+  // caller runs what is left.
   void stop(std::function<void()> last);
 
  private:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
 
+import numpy as np
 import pytest
 from interpreter_lock import Counter
 from mooncake.engine import TransferEngine
 from mooncake.store import MooncakeDistributedStore
-from store_cluster import Pages, setup_arguments
-from tidewire_testing import HARD_STOP, run_script, wait_until
+from store_cluster import Pages, client_setup, setup_arguments
+from tidewire_testing import HARD_STOP, Child, run_script, wait_until
 
 pytest_plugins = ["store_fixtures"]
 
@@ -194,3 +196,34 @@ def test_a_library_without_the_store_is_named(tmp_path):
     result = run_script(source)
     assert result.returncode == 0, result.stderr
     assert "lacks tw_store_" in result.stdout and "without the store" in result.stdout
+
+
+CHECKSUM_MISMATCH = -801
+READ_BACK = """
+target = np.zeros({nbytes}, np.uint8)
+assert store.register_buffer(target.ctypes.data, {nbytes}) == 0
+def read(key):
+    target[:] = 0
+    return store.get_into(key, target.ctypes.data, {nbytes}), int(target.sum(dtype=np.uint64))
+"""
+
+
+# Below a stretch of a read, one stretch that is not full, several, and several with a short last one.
+@pytest.mark.parametrize("nbytes", [4096, (1 << 20) + 7, 2 << 20, (5 << 20) + 13])
+def test_bytes_that_changed_at_their_owner_are_not_handed_out_after_a_way_over_tcp(store, master, nbytes):
+    value = np.random.default_rng(nbytes).integers(0, 256, nbytes, dtype=np.uint8)
+    assert store.put("object", value.tobytes()) == 0
+    (replica,) = store.get_replica_desc("object")
+    at_owner = replica.get_memory_descriptor().buffer_descriptor.buffer_address
+    stored = (ctypes.c_uint8 * nbytes).from_address(at_owner)  # the owner is this process
+    good = [nbytes, int(value.sum(dtype=np.uint64))]
+    reader = Child(client_setup(master, segment=0) + READ_BACK.format(nbytes=nbytes), TIDEWIRE_SAME_HOST="false")
+    try:
+        assert reader.eval("read('object')") == good
+        for position in {0, nbytes // 2, nbytes - 1}:
+            stored[position] ^= 1
+            assert reader.eval("read('object')")[0] == CHECKSUM_MISMATCH, position
+            stored[position] ^= 1
+        assert reader.eval("read('object')") == good
+    finally:
+        reader.kill()
