@@ -22,8 +22,8 @@ using Event = struct EventTag*;
 
 constexpr Error kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4,
                 kNoDevice = 100, kInvalidDevice = 101, kInvalidContext = 201, kEccUncorrectable = 214,
-                kIllegalAddress = 700,
-                kContextIsDestroyed = 709, kLaunchFailed = 719, kNotPermitted = 800, kNotSupported = 801;
+                kIllegalAddress = 700, kContextIsDestroyed = 709, kLaunchFailed = 719, kNotPermitted = 800,
+                kNotSupported = 801;
 
 // Pointer attributes.
 constexpr int kPointerMemoryType = 2, kPointerSyncMemops = 6, kPointerIsManaged = 8, kPointerDeviceOrdinal = 9,

@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
-#include <thread>
 
+#include "base/thread.h"
 #include "memory/cuda_driver.h"
 
 namespace tidewire::cuda {
@@ -54,7 +54,7 @@ Status run_in_stream(uint64_t stream, std::function<void()> work) {
   auto gate = std::make_shared<Gate>();
   // The thread comes first: once the function is on the stream it must not be left without one.
   try {
-    std::thread([gate, work = std::move(work)] {
+    start_thread("tw-cuda-stream", [gate, work = std::move(work)] {
       {
         std::unique_lock lock(gate->mutex);
         gate->changed.wait(lock, [&] { return gate->state != Gate::State::kClosed; });
