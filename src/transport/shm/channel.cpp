@@ -11,7 +11,7 @@ namespace tidewire::transport::shm {
 namespace {
 
 // Up to here a slice is copied by the thread that posts it: waking another takes longer.
-constexpr uint64_t kInlineBytes = 256 * 1024;
+constexpr uint64_t kInlineBytes = 64 * 1024;
 constexpr size_t kInlinePieces = 256;
 // Handlers may post from within on_slice_done; deeper than this the slice goes to a worker instead of down the stack.
 constexpr int kMaxNesting = 8;
